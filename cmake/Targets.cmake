@@ -1,0 +1,47 @@
+# tessera_library(NAME SOURCES ... LINK ...), tessera_program(...), tessera_test(...): one set of flags for all.
+
+set(TESSERA_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
+    -Wcast-qual -Wimplicit-fallthrough -Wduplicated-cond -Wlogical-op)
+if(TESSERA_WERROR)
+  list(APPEND TESSERA_WARNINGS -Werror)
+endif()
+
+function(tessera_flags target)
+  target_compile_options(${target} PRIVATE ${TESSERA_WARNINGS})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  # Older than every node that trains: vector kernels are chosen at run time.
+  target_compile_options(${target} PRIVATE -march=x86-64-v2)
+  if(TESSERA_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=${TESSERA_SANITIZE})
+  endif()
+endfunction()
+
+function(tessera_library target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  tessera_flags(${target})
+  target_link_libraries(${target} PUBLIC ${ARG_LINK})
+endfunction()
+
+function(tessera_program target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${target} ${ARG_SOURCES})
+  tessera_flags(${target})
+  target_link_libraries(${target} PRIVATE ${ARG_LINK})
+endfunction()
+
+# A test is one program a folder, named as the folder, run in the source tree so that it finds tests/data and yamls.
+function(tessera_test target)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK" ${ARGN})
+  add_executable(${target} ${ARG_SOURCES})
+  tessera_flags(${target})
+  target_link_libraries(${target} PRIVATE tessera_doctest_main ${ARG_LINK})
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${target} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_TMP=${CMAKE_BINARY_DIR}/tests/tmp")
+endfunction()

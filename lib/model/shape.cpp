@@ -1,0 +1,44 @@
+#include "lib/model/shape.h"
+
+#include <fmt/format.h>
+
+namespace tessera::model {
+
+std::int64_t padded_vocab(std::int64_t vocab) {
+  return (vocab + 127) / 128 * 128;
+}
+
+std::int64_t parameter_count(const Shape& shape, std::int64_t seq_len) {
+  const std::int64_t d = shape.d_model;
+  const std::int64_t attention_width = shape.n_heads * shape.head_dim;
+  const std::int64_t qkv_width = attention_width + 2 * shape.n_kv_heads * shape.head_dim;
+  const std::int64_t mlp_in_width =
+      shape.activation == Activation::swiglu ? 2 * shape.ffn : shape.ffn;
+  const std::int64_t norm = shape.norm == Norm::layernorm && shape.biases.norm ? 2 * d : d;
+
+  std::int64_t block =
+      2 * norm + qkv_width * d + d * attention_width + mlp_in_width * d + d * shape.ffn;
+  if (shape.biases.qkv) block += qkv_width;
+  if (shape.biases.out) block += d;
+  if (shape.biases.mlp) block += mlp_in_width + d;
+
+  std::int64_t total = shape.vocab * d + shape.n_layers * block + norm;
+  if (shape.positions == Positions::learned) total += seq_len * d;
+  if (!shape.tied) total += shape.vocab * d;
+  return total;
+}
+
+std::optional<std::string> contradiction(const Shape& shape) {
+  if (shape.n_kv_heads > shape.n_heads || shape.n_heads % shape.n_kv_heads != 0) {
+    return fmt::format("n_heads {} is not a multiple of n_kv_heads {}", shape.n_heads,
+                       shape.n_kv_heads);
+  }
+  if (shape.positions == Positions::rope && shape.head_dim % 2 != 0) {
+    return fmt::format("rope needs an even head_dim, not {}", shape.head_dim);
+  }
+  if (shape.norm == Norm::rmsnorm && shape.biases.norm)
+    return "rmsnorm has no bias; set biases.norm to false";
+  return std::nullopt;
+}
+
+}  // namespace tessera::model

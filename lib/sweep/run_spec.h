@@ -1,0 +1,45 @@
+// The run specification: what submit hands to the trainer, one JSON object of at most 32 KiB
+// (docs/formats.md). No YAML, no hash: the trainer uses it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/sweep/point.h"
+
+namespace tessera::sweep {
+
+// Peak of the device for the point's precision, when submit knows it.
+struct Peak {
+  double tflops = 0;   // dense, per device
+  std::string source;  // "catalogue: ..." or "measured: ..."
+  bool operator==(const Peak&) const = default;
+};
+
+struct RunSpec {
+  std::string project;
+  std::string id;
+  std::string run;
+  std::string label;         // model name as asked for
+  int repeat = 1;            // from 1
+  int repeats = 1;           // asked for
+  int attempt = 1;           // from 1
+  std::string derived_from;  // id of the point this one was made from after an OOM, or empty
+  std::string user;
+  std::string job;  // the scheduler's id if known before the start, else empty
+  Point point;
+  std::vector<std::string> expect;  // device names the driver may report; empty: any
+  std::optional<Peak> peak;
+  std::string run_dir;  // empty: records go to stdout
+  int shared_with = 0;  // other runs that may share this machine
+  int log_every = 1;
+};
+
+std::string run_spec_json(const RunSpec& spec);
+
+// Error(ExitCode::spec) with where, what and the fix.
+RunSpec parse_run_spec(std::string_view json, const std::string& name);
+
+}  // namespace tessera::sweep

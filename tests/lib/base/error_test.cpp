@@ -1,0 +1,25 @@
+#include "lib/base/error.h"
+
+#include <doctest/doctest.h>
+
+using namespace tessera;
+
+TEST_CASE("an error is one line of where, what and what would be right") {
+  const Error error(ExitCode::input, "a.yaml:3:1", "unknown key 'modle'", "did you mean model?");
+  CHECK(std::string(error.what()) == "a.yaml:3:1: unknown key 'modle'; did you mean model?");
+  CHECK(std::string(Error(ExitCode::input, "", "a\nb\x1b[31m").what()) == "a b [31m");
+}
+
+TEST_CASE("the nearest known name is suggested, all are listed when none is near") {
+  const std::vector<std::string> models{"125m", "350m", "1b", "70b", "llama-3-8b"};
+  CHECK(suggestion("lama-3-8b", models) == "did you mean llama-3-8b?");
+  CHECK(suggestion("LLAMA-3-8B", models) == "did you mean llama-3-8b?");
+  CHECK(suggestion("sequoia", models) == "one of 125m, 350m, 1b, 70b, llama-3-8b");
+  CHECK(suggestion("x", std::vector<std::string>{}).empty());
+}
+
+TEST_CASE("edit distance counts swaps of neighbours once") {
+  CHECK(edit_distance("modle", "model") == 1);
+  CHECK(edit_distance("", "abc") == 3);
+  CHECK(edit_distance("kitten", "sitting") == 3);
+}
