@@ -1,0 +1,72 @@
+// Everything a result row needs to know about a run, gathered from its records.
+//
+// The trainer absorbs each record that it writes and puts the sum into the footer's `row`; collect
+// reads that `row`, or, when the footer is missing, absorbs the records itself. One function for
+// both, so a footer alone gives the same row.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/model/shape.h"
+#include "lib/runlog/record.h"
+
+namespace tessera::runlog {
+
+using Json = nlohmann::ordered_json;
+
+// Effective values: what ran, not what was asked for. Absent = not known. Names are the keys of
+// `row`.
+struct Facts {
+  // header
+  std::optional<std::string> project, run, id, label, job, user, cluster, derived_from,
+      gpu_requested, started_utc;
+  std::optional<std::int64_t> rep, attempt, restart, repeats;
+  std::optional<std::map<std::string, std::string>>
+      env;  // the point's environment axes, cut at 300 bytes
+  // model
+  std::optional<std::int64_t> d_model, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab,
+      n_params, n_trainable;
+  std::optional<std::string> norm, positions, activation;
+  std::optional<bool> tied;
+  std::optional<std::string> biases;  // the layers that have one, "qkv,out,mlp,norm"
+  // effective
+  std::optional<std::int64_t> gpus, nodes, seq_len, global_batch, microbatch_size, accum,
+      hybrid_group, threads, shared_with, steps_asked, warmup_asked;
+  std::optional<std::uint64_t> seed;
+  std::optional<std::string> precision, mixed_precision, sharding_strategy,
+      activation_checkpointing, recompute, attention, data;
+  std::optional<bool> activation_cpu_offload, deterministic, emulated;
+  // host
+  std::optional<std::string> device_name, hosts, driver;  // hosts: first 4 and a count
+  std::optional<std::int64_t> device_count, device_memory_bytes;
+  // software
+  std::optional<std::string> trainer, commit, image, cuda, cublaslt, cudnn, nccl, blas;
+  // plan
+  std::optional<std::int64_t> planned_bytes, allocated_bytes, unplanned_bytes;
+  // peak
+  std::optional<std::string>
+      gpu;  // catalogue name of the device found; "cpu"; absent if no entry matches
+  std::optional<double> peak_tflops, gemm_measured_tflops;
+  std::optional<std::string> peak_source;
+
+  bool operator==(const Facts&) const = default;
+};
+
+// Takes over what `record` (a parsed record of any kind) says. Members of the wrong type are left
+// out.
+void absorb(Facts& facts, const Json& record);
+
+// The footer's `row`. Text is cut: data 200, image 80, device_name 64, hosts 64 bytes, env 300.
+Json row_json(const Facts& facts);
+// The inverse; members of the wrong type are left out.
+Facts parse_row(const Json& row);
+
+// The shape that ran, if all its parts are known.
+std::optional<model::Shape> shape_of(const Facts& facts);
+
+}  // namespace tessera::runlog

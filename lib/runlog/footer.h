@@ -1,0 +1,36 @@
+// The last record of a run: how it ended and what it measured.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/runlog/facts.h"
+#include "lib/runlog/record.h"
+#include "lib/runlog/steps.h"
+
+namespace tessera::runlog {
+
+struct Footer {
+  Status status = Status::unknown;
+  std::string reason;  // cut at 300 bytes; empty for ok
+  int exit_code = 0;
+  StepStatistics steps;
+  std::optional<double> step_s_max_over_ranks;  // the slowest rank's median step
+  std::string token_basis = "full";             // every position of every sequence counts
+  std::optional<double> startup_s, wall_s;
+  std::optional<std::int64_t> mem_peak_bytes;
+  std::optional<double> comm_exposed_s, sm_clock_min_mhz, power_w_mean;
+  std::vector<std::string> throttled;
+  std::optional<double> flops_executed_per_token, flops_recompute_per_token;
+  std::string ended_utc;
+};
+
+// Fields of the footer record, `row` last; Writer::write adds the common ones. At most
+// kMaxRecordBytes as a record (a test builds the largest).
+Json footer_json(const Footer& footer, const Facts& facts);
+
+// From a parsed footer record. Nothing if it is no footer or lacks status or row.
+std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record);
+
+}  // namespace tessera::runlog

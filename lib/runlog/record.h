@@ -1,0 +1,112 @@
+// The run log's records: what every one has in common. docs/formats.md is the schema.
+//
+// A record is one line that starts with {"tessera":1, and ends with its seal (lib/base/crc32.h).
+// Units are in the keys. A value that is not known is absent, never 0 or -1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "lib/base/names.h"
+
+namespace tessera::runlog {
+
+inline constexpr int kSchema = 1;
+inline constexpr std::string_view kRecordStart = R"({"tessera":1,)";
+// Longest record, seal and line feed included: what one write(2) to a pipe brings over whole beside
+// others.
+inline constexpr std::size_t kMaxRecordBytes = 3900;
+
+enum class Kind : std::uint8_t {
+  header,
+  model,
+  effective,
+  host,
+  software,
+  plan,
+  peak,
+  step,
+  event,
+  footer
+};
+
+// How a run ended, or why it has not. The first four that a trainer's footer can say are ok,
+// partial, nan and failed.
+enum class Status : std::uint8_t {
+  ok,
+  partial,  // cut short with at least one measured step
+  oom,
+  host_oom,
+  timeout,
+  nan,
+  comm_error,
+  node_fail,
+  preempted,
+  cancelled,
+  start_fail,
+  failed,
+  running,
+  pending,
+  skipped,
+  missing,
+  unknown,
+};
+
+// Which attempt of which run a record belongs to.
+struct Origin {
+  std::string project;
+  std::string run;
+  std::string id;
+  int repeat = 1;   // "rep", from 1
+  int attempt = 1;  // "try", from 1
+  int restart = 0;
+  int rank = 0;
+};
+
+// "log.<attempt>.<restart>.<rank>.jsonl"
+std::string log_file_name(int attempt, int restart, int rank);
+
+struct LogFileName {
+  int attempt = 0;
+  int restart = 0;
+  int rank = 0;
+};
+// The parts of such a name; false for any other name.
+bool parse_log_file_name(std::string_view name, LogFileName& parts);
+
+}  // namespace tessera::runlog
+
+namespace tessera {
+template <>
+struct Names<runlog::Kind> {
+  using enum runlog::Kind;
+  static constexpr std::pair<runlog::Kind, std::string_view> table[] = {
+      {header, "header"},     {model, "model"},  {effective, "effective"}, {host, "host"},
+      {software, "software"}, {plan, "plan"},    {peak, "peak"},           {step, "step"},
+      {event, "event"},       {footer, "footer"}};
+};
+template <>
+struct Names<runlog::Status> {
+  using enum runlog::Status;
+  static constexpr std::pair<runlog::Status, std::string_view> table[] = {
+      {ok, "ok"},
+      {partial, "partial"},
+      {oom, "oom"},
+      {host_oom, "host-oom"},
+      {timeout, "timeout"},
+      {nan, "nan"},
+      {comm_error, "comm-error"},
+      {node_fail, "node-fail"},
+      {preempted, "preempted"},
+      {cancelled, "cancelled"},
+      {start_fail, "start-fail"},
+      {failed, "failed"},
+      {running, "running"},
+      {pending, "pending"},
+      {skipped, "skipped"},
+      {missing, "missing"},
+      {unknown, "unknown"}};
+};
+}  // namespace tessera
