@@ -61,10 +61,12 @@ struct Facts {
 // out.
 void absorb(Facts& facts, const Json& record);
 
-// The footer's `row`. Text is cut: data 200, image 80, device_name 64, hosts 64 bytes, env 300.
+// The footer's `row`: all that the footer record does not say itself. Text is cut, so that the
+// largest footer fits one record: env 300 bytes, data 100, peak_source and image 80, device_name,
+// hosts and blas 64, versions 24, other words 40.
 Json row_json(const Facts& facts);
-// The inverse; members of the wrong type are left out.
-Facts parse_row(const Json& row);
+// From a whole footer record; members of the wrong type are left out.
+Facts parse_row(const Json& footer);
 
 // The shape that ran, if all its parts are known.
 std::optional<model::Shape> shape_of(const Facts& facts);

@@ -1,0 +1,125 @@
+#include "lib/runlog/footer.h"
+
+#include "lib/runlog/text.h"
+
+namespace tessera::runlog {
+
+namespace {
+
+constexpr std::size_t kReasonBytes = 300;
+
+template <class T>
+void put(Json& object, const char* key, const std::optional<T>& value) {
+  if (value) object[key] = *value;
+}
+
+template <class T>
+void take(const Json& object, const char* key, std::optional<T>& target) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return;
+  if constexpr (std::is_integral_v<T>) {
+    if (!found->is_number_integer()) return;
+  }
+  target = found->template get<T>();
+}
+
+template <class T>
+void take(const Json& object, const char* key, T& target) {
+  std::optional<T> value;
+  take(object, key, value);
+  if (value) target = *value;
+}
+
+void take(const Json& object, const char* key, std::string& target) {
+  const auto found = object.find(key);
+  if (found != object.end() && found->is_string()) target = found->get<std::string>();
+}
+
+}  // namespace
+
+Json footer_json(const Footer& footer, const Facts& facts) {
+  Json json;
+  json["status"] = to_text(footer.status);
+  json["reason"] = cut_text(footer.reason, kReasonBytes);
+  json["exit"] = footer.exit_code;
+  json["warmup"] = footer.steps.warmup;
+  json["measured"] = footer.steps.measured;
+  if (footer.steps.measured > 0) {
+    json["measured_s"] = footer.steps.measured_s;
+    Json& step_s = json["step_s"];
+    put(step_s, "median", footer.steps.median_s);
+    put(step_s, "mean", footer.steps.mean_s);
+    put(step_s, "p5", footer.steps.p5_s);
+    put(step_s, "p95", footer.steps.p95_s);
+    put(step_s, "max_over_ranks", footer.step_s_max_over_ranks);
+    json["tokens"] = footer.steps.tokens;
+    json["data_wait_s"] = footer.steps.data_wait_s;
+  }
+  json["token_basis"] = footer.token_basis;
+  put(json, "loss_first", footer.steps.loss_first);
+  put(json, "loss_last", footer.steps.loss_last);
+  put(json, "grad_norm_last", footer.steps.grad_norm_last);
+  json["steps_skipped"] = footer.steps.skipped;
+  put(json, "startup_s", footer.startup_s);
+  put(json, "wall_s", footer.wall_s);
+  put(json, "mem_peak_bytes", footer.mem_peak_bytes);
+  put(json, "comm_exposed_s", footer.comm_exposed_s);
+  put(json, "sm_clock_min_mhz", footer.sm_clock_min_mhz);
+  put(json, "power_w_mean", footer.power_w_mean);
+  if (!footer.throttled.empty()) json["throttled"] = footer.throttled;
+  put(json, "flops_executed_per_token", footer.flops_executed_per_token);
+  put(json, "flops_recompute_per_token", footer.flops_recompute_per_token);
+  json["row"] = row_json(facts);
+  return json;
+}
+
+std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record) {
+  const auto kind = record.find("t");
+  const auto status = record.find("status");
+  const auto row = record.find("row");
+  if (kind == record.end() || *kind != "footer" || status == record.end() || !status->is_string() ||
+      row == record.end() || !row->is_object()) {
+    return std::nullopt;
+  }
+  const auto known = from_text<Status>(status->get<std::string>());
+  if (!known) return std::nullopt;
+  Footer footer;
+  footer.status = *known;
+  take(record, "reason", footer.reason);
+  take(record, "exit", footer.exit_code);
+  take(record, "warmup", footer.steps.warmup);
+  take(record, "measured", footer.steps.measured);
+  take(record, "measured_s", footer.steps.measured_s);
+  if (const auto step_s = record.find("step_s"); step_s != record.end() && step_s->is_object()) {
+    take(*step_s, "median", footer.steps.median_s);
+    take(*step_s, "mean", footer.steps.mean_s);
+    take(*step_s, "p5", footer.steps.p5_s);
+    take(*step_s, "p95", footer.steps.p95_s);
+    take(*step_s, "max_over_ranks", footer.step_s_max_over_ranks);
+  }
+  take(record, "tokens", footer.steps.tokens);
+  take(record, "data_wait_s", footer.steps.data_wait_s);
+  take(record, "token_basis", footer.token_basis);
+  take(record, "loss_first", footer.steps.loss_first);
+  take(record, "loss_last", footer.steps.loss_last);
+  take(record, "grad_norm_last", footer.steps.grad_norm_last);
+  take(record, "steps_skipped", footer.steps.skipped);
+  take(record, "startup_s", footer.startup_s);
+  take(record, "wall_s", footer.wall_s);
+  take(record, "mem_peak_bytes", footer.mem_peak_bytes);
+  take(record, "comm_exposed_s", footer.comm_exposed_s);
+  take(record, "sm_clock_min_mhz", footer.sm_clock_min_mhz);
+  take(record, "power_w_mean", footer.power_w_mean);
+  if (const auto throttled = record.find("throttled");
+      throttled != record.end() && throttled->is_array()) {
+    for (const Json& reason : *throttled) {
+      if (reason.is_string()) footer.throttled.push_back(reason.get<std::string>());
+    }
+  }
+  take(record, "flops_executed_per_token", footer.flops_executed_per_token);
+  take(record, "flops_recompute_per_token", footer.flops_recompute_per_token);
+  take(record, "utc", footer.ended_utc);
+  return std::pair{std::move(footer), parse_row(record)};
+}
+
+}  // namespace tessera::runlog

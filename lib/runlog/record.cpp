@@ -1,0 +1,38 @@
+#include "lib/runlog/record.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+
+#include "lib/base/numbers.h"
+
+namespace tessera::runlog {
+
+std::string log_file_name(int attempt, int restart, int rank) {
+  return fmt::format("log.{}.{}.{}.jsonl", attempt, restart, rank);
+}
+
+bool parse_log_file_name(std::string_view name, LogFileName& parts) {
+  constexpr std::string_view kPrefix = "log.";
+  constexpr std::string_view kSuffix = ".jsonl";
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) ||
+      name.size() <= kPrefix.size() + kSuffix.size()) {
+    return false;
+  }
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(kSuffix.size());
+  std::array<int, 3> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::size_t dot = i + 1 < numbers.size() ? name.find('.') : name.size();
+    if (dot == std::string_view::npos) return false;
+    const auto number = parse_integer(name.substr(0, dot));
+    if (!number || *number < 0 || *number > std::numeric_limits<int>::max()) return false;
+    numbers[i] = static_cast<int>(*number);
+    name.remove_prefix(std::min(name.size(), dot + 1));
+  }
+  parts = {.attempt = numbers[0], .restart = numbers[1], .rank = numbers[2]};
+  return parts.attempt >= 1;
+}
+
+}  // namespace tessera::runlog

@@ -1,0 +1,87 @@
+#include "lib/runlog/writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "lib/base/clock.h"
+#include "lib/base/crc32.h"
+#include "lib/base/error.h"
+
+namespace tessera::runlog {
+
+namespace {
+
+[[noreturn]] void not_writable(const std::filesystem::path& path, std::string_view cause) {
+  throw Error(ExitCode::log_not_writable, path.string(),
+              fmt::format("the run log cannot be written: {}", cause));
+}
+
+}  // namespace
+
+Writer::Writer(FileDescriptor file, std::filesystem::path path, Origin origin, bool framed)
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      origin_(std::move(origin)),
+      framed_(framed),
+      start_s_(monotonic_seconds()) {}
+
+Writer Writer::to_folder(const std::filesystem::path& run_dir, Origin origin) {
+  constexpr int kMostAttempts = 10000;
+  for (; origin.attempt < kMostAttempts; ++origin.attempt) {
+    std::filesystem::path path =
+        run_dir / log_file_name(origin.attempt, origin.restart, origin.rank);
+    FileDescriptor file(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
+    if (file) return {std::move(file), std::move(path), std::move(origin), false};
+    if (errno != EEXIST) not_writable(path, std::generic_category().message(errno));
+  }
+  not_writable(run_dir, fmt::format("{} attempts are there already", kMostAttempts));
+}
+
+Writer Writer::to_stdout(Origin origin) {
+  return {FileDescriptor(::dup(STDOUT_FILENO)), "stdout", std::move(origin), true};
+}
+
+void Writer::write(Kind kind, const Json& fields) {
+  Json record;
+  record["tessera"] = kSchema;
+  record["t"] = to_text(kind);
+  if (kind == Kind::header || kind == Kind::footer) {
+    record["project"] = origin_.project;
+    record["run"] = origin_.run;
+  }
+  record["id"] = origin_.id;
+  record["rep"] = origin_.repeat;
+  record["try"] = origin_.attempt;
+  record["restart"] = origin_.restart;
+  record["rank"] = origin_.rank;
+  record["n"] = n_;
+  if (kind == Kind::header || kind == Kind::footer) record["utc"] = utc_now();
+  record["mono_s"] = monotonic_seconds() - start_s_;
+  record.update(fields);
+
+  const std::string sealed = seal(record.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const std::string line = framed_ ? fmt::format("\n{}\n", sealed) : fmt::format("{}\n", sealed);
+  if (line.size() > kMaxRecordBytes) {
+    throw Error(ExitCode::internal, path_.string(),
+                fmt::format("a {} record of {} bytes exceeds {}", to_text(kind), line.size(),
+                            kMaxRecordBytes));
+  }
+  // A record is one write: a part of one is followed by nothing, and its seal does not hold.
+  ssize_t wrote = -1;
+  do {
+    wrote = ::write(file_.get(), line.data(), line.size());
+  } while (wrote < 0 && errno == EINTR);
+  if (wrote < 0) not_writable(path_, std::generic_category().message(errno));
+  if (static_cast<std::size_t>(wrote) != line.size())
+    not_writable(path_, "only a part of a record was taken");
+  ++n_;
+  absorb(facts_, record);
+}
+
+}  // namespace tessera::runlog

@@ -1,0 +1,92 @@
+// Records as a trainer would write them, for tests of writer, footer and reader.
+#pragma once
+
+#include "lib/runlog/facts.h"
+#include "lib/runlog/footer.h"
+
+namespace tessera::test {
+
+inline runlog::Facts sample_facts() {
+  runlog::Facts facts;
+  facts.project = "tput";
+  facts.run = "tput--7b-s2048-8g-1f0c9a3b77de";
+  facts.id = "1f0c9a3b77de";
+  facts.label = "7b";
+  facts.user = "kim";
+  facts.cluster = "hgx";
+  facts.gpu_requested = "h100_80gb";
+  facts.rep = 1;
+  facts.attempt = 1;
+  facts.restart = 0;
+  facts.repeats = 3;
+  facts.env = std::map<std::string, std::string>{{"NCCL_PROTO", "LL128"}};
+  facts.d_model = 4096;
+  facts.n_layers = 32;
+  facts.n_heads = 32;
+  facts.n_kv_heads = 32;
+  facts.head_dim = 128;
+  facts.ffn = 16384;
+  facts.vocab = 50368;
+  facts.n_params = 6658859008;
+  facts.n_trainable = 6658859008;
+  facts.norm = "layernorm";
+  facts.positions = "learned";
+  facts.activation = "gelu_erf";
+  facts.biases = "qkv,out,mlp,norm";
+  facts.tied = true;
+  facts.gpus = 8;
+  facts.nodes = 1;
+  facts.seq_len = 2048;
+  facts.global_batch = 48;
+  facts.microbatch_size = 6;
+  facts.accum = 1;
+  facts.threads = 0;
+  facts.shared_with = 0;
+  facts.steps_asked = 30;
+  facts.warmup_asked = 10;
+  facts.seed = 17;
+  facts.precision = "amp_bf16";
+  facts.mixed_precision = "DEFAULT";
+  facts.sharding_strategy = "FULL_SHARD";
+  facts.activation_checkpointing = "none";
+  facts.recompute = "none";
+  facts.attention = "cudnn";
+  facts.data = "synthetic";
+  facts.activation_cpu_offload = false;
+  facts.deterministic = false;
+  facts.emulated = false;
+  facts.device_name = "NVIDIA H100 80GB HBM3";
+  facts.hosts = "n03";
+  facts.device_count = 8;
+  facts.device_memory_bytes = 85520809984;
+  facts.trainer = "0.1.0";
+  facts.commit = "ab12";
+  facts.gpu = "h100_80gb";
+  facts.peak_tflops = 989.5;
+  facts.peak_source = "catalogue: H100 SXM dense bf16";
+  return facts;
+}
+
+inline runlog::Footer sample_footer() {
+  runlog::Footer footer;
+  footer.status = runlog::Status::ok;
+  footer.steps = {.warmup = 10,
+                  .measured = 20,
+                  .measured_s = 23.05,
+                  .tokens = 1966080,
+                  .data_wait_s = 0.004,
+                  .skipped = 0,
+                  .median_s = 1.1519,
+                  .mean_s = 1.1525,
+                  .p5_s = 1.149,
+                  .p95_s = 1.161,
+                  .loss_first = 10.9,
+                  .loss_last = 9.87,
+                  .grad_norm_last = 2.9};
+  footer.startup_s = 12.1;
+  footer.wall_s = 47.8;
+  footer.mem_peak_bytes = 61203283968;
+  return footer;
+}
+
+}  // namespace tessera::test
