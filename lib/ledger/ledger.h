@@ -1,0 +1,137 @@
+// What was submitted where: the ledger of a project.
+//
+// <workspace>/<project>/.tessera/ledger/<user>@<host>.jsonl holds one sealed JSON line an entry
+// (lib/base/crc32.h). Only <user> on <host> appends to it, under the project's lock; everyone reads
+// all. Each line is synced before append returns, so that an intent is on disk before anything is
+// submitted. No database, no flock, no mmap: some network file systems keep those local without
+// saying so.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/file.h"
+#include "lib/runlog/record.h"
+
+namespace tessera::ledger {
+
+enum class Op : std::uint8_t {
+  plan,      // what a submit selected and dropped
+  intent,    // about to be submitted
+  accepted,  // the cluster has it, `job` says as what
+  adopted,   // found on the cluster after a lost reply
+  final,     // ended, with its status
+  cancel,    // cancelled by a person
+};
+
+struct RunRef {
+  std::string run;
+  std::string id;
+  int repeat = 1;
+  int attempt = 1;
+  bool operator==(const RunRef&) const = default;
+};
+
+// A point that a submit selected, so that collect can name the rows that have no log yet.
+struct PlannedPoint {
+  std::string id;
+  std::string run;    // of the first repeat
+  std::string label;  // model name as asked for
+  int repeats = 1;
+  bool operator==(const PlannedPoint&) const = default;
+};
+
+struct DroppedPoint {
+  std::string label;
+  std::string reason;  // constraint, batch, duplicate, memory, capability, cluster
+  std::string detail;
+  bool operator==(const DroppedPoint&) const = default;
+};
+
+struct Entry {
+  Op op = Op::plan;
+  std::string utc;
+  std::string user;
+  std::string host;
+  std::string cluster;
+  std::string job;                       // the cluster's name for it; local: pid
+  std::vector<RunRef> runs;              // of a job; several when packed
+  std::string build;                     // commit of the trainer
+  std::optional<runlog::Status> status;  // of final
+  std::string reason;
+  std::optional<double> queue_s;
+  std::vector<PlannedPoint> points;  // of plan, at most kPointsPerPlan a line
+  std::vector<DroppedPoint> dropped;
+  bool operator==(const Entry&) const = default;
+};
+
+inline constexpr std::size_t kPointsPerPlan = 100;
+
+// A line that cannot be believed. `where` is file:line.
+struct Damage {
+  std::string where;
+  std::string what;
+};
+
+struct Contents {
+  std::vector<Entry> entries;  // of all users, each file's in order; files in order of name
+  std::vector<Damage>
+      damage;  // a torn last line (a writer died in it) is no damage: nothing came of it
+};
+
+// Reads all files of the project. Error(io) if one cannot be read; no ledger at all gives empty
+// contents.
+Contents read_ledger(const std::filesystem::path& project_dir);
+
+// Error(conflict) naming the first damaged line: submitting on top of an unreadable ledger could
+// double a point.
+void require_undamaged(const Contents& contents);
+
+// Appends to this user's file on this host. Hold the project's lock.
+class Ledger {
+ public:
+  // Makes the folders; cuts off a torn last line. Error(io).
+  Ledger(const std::filesystem::path& project_dir, std::string user, std::string host);
+
+  // Fills in utc, user and host, writes and syncs. Error(io): then nothing may be taken as written.
+  void append(Entry entry);
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  std::string user_;
+  std::string host_;
+};
+
+// What the ledger knows of one attempt of a run.
+struct AttemptState {
+  int attempt = 1;
+  Op last = Op::intent;  // intent, accepted, adopted, final or cancel
+  std::string user, host, cluster, job, build;
+  std::optional<runlog::Status> status;  // if final
+  std::string reason;
+  std::optional<double> queue_s;
+};
+
+struct RunState {
+  RunRef ref;
+  std::vector<AttemptState> attempts;  // by number
+};
+
+// By run name.
+std::map<std::string, RunState> run_states(const Contents& contents);
+
+}  // namespace tessera::ledger
+
+namespace tessera {
+template <>
+struct Names<ledger::Op> {
+  using enum ledger::Op;
+  static constexpr std::pair<ledger::Op, std::string_view> table[] = {
+      {plan, "plan"},       {intent, "intent"}, {accepted, "accepted"},
+      {adopted, "adopted"}, {final, "final"},   {cancel, "cancel"}};
+};
+}  // namespace tessera

@@ -1,0 +1,25 @@
+// One submit at a time works on a project: a lock that network file systems keep too.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace tessera::ledger {
+
+// Made by link(2), which is atomic everywhere. The file says who holds it: host, boot id, pid,
+// start time, user. A lock of a dead process on this host and boot is broken by itself; any other
+// only by `break_lock`.
+class ProjectLock {
+ public:
+  // Error(locked) naming the holder; Error(io) if the folder cannot be written.
+  ProjectLock(const std::filesystem::path& project_dir, const std::string& user,
+              bool break_lock = false);
+  ProjectLock(const ProjectLock&) = delete;
+  ProjectLock& operator=(const ProjectLock&) = delete;
+  ~ProjectLock();
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace tessera::ledger

@@ -1,0 +1,39 @@
+// What is remembered between commands for this user: where each project lives, the last project
+// used, measured peaks.
+//
+// Kept in $TESSERA_STATE_DIR, else $XDG_STATE_HOME/tessera, else ~/.local/state/tessera.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace tessera::ledger {
+
+std::filesystem::path state_dir();
+
+// The project that a command without PROJECT means.
+std::optional<std::string> last_project();
+
+// The remembered workspace of a project, if any.
+std::optional<std::filesystem::path> remembered_workspace(const std::string& project);
+
+// Remembers both. Error(io) if the state directory cannot be written.
+void remember_project(const std::string& project, const std::filesystem::path& workspace);
+
+// Where a project's runs are: `asked` (--workspace), else $TESSERA_WORKSPACE, else the remembered
+// one, else ./runs, as an absolute path. An explicit one that contradicts the remembered one is
+// Error(conflict) that names both, unless the remembered one no longer exists: else a sweep would
+// be run twice from two folders.
+std::filesystem::path resolve_workspace(const std::string& project, const std::string& asked);
+
+// Peak of this machine's CPU in TFLOP/s for (CPU model, threads, BLAS), measured once.
+struct CpuPeakKey {
+  std::string cpu;
+  int threads = 1;
+  std::string blas;
+};
+std::optional<double> cached_cpu_peak(const CpuPeakKey& key);
+void cache_cpu_peak(const CpuPeakKey& key, double tflops);
+
+}  // namespace tessera::ledger
