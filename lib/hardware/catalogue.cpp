@@ -1,0 +1,142 @@
+#include "lib/hardware/catalogue.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "lib/model/data_folder.h"
+
+namespace tessera::hardware {
+
+namespace {
+
+std::vector<std::string> parse_patterns(const Value& value) {
+  std::vector<std::string> patterns;
+  for (const Value* item : as_list(value)) {
+    patterns.push_back(as_text(*item));
+    try {
+      const std::regex compiled(patterns.back());
+    } catch (const std::regex_error&) {
+      bad_value(*item, fmt::format("'{}' is not a regular expression", patterns.back()));
+    }
+  }
+  return patterns;
+}
+
+double positive(const Value& value) {
+  const double number = as_number(value);
+  if (number <= 0) bad_value(value, fmt::format("{} is not positive", value.text));
+  return number;
+}
+
+Gpu parse_gpu(const std::string& name, const Value& value) {
+  Gpu gpu;
+  gpu.name = name;
+  Fields fields(value, "a GPU");
+  gpu.match = parse_patterns(fields.required("match"));
+  if (const Value* patterns = fields.optional("not")) gpu.not_match = parse_patterns(*patterns);
+  gpu.memory_gib = positive(fields.required("memory_gib"));
+  if (const Value* reserve = fields.optional("reserve_gib")) gpu.reserve_gib = positive(*reserve);
+  gpu.source = as_text(fields.required("source"));
+  Fields peaks(fields.required("peak_tflops"), "peak_tflops");
+  std::vector<std::string_view> precisions = all_names<Precision>();
+  precisions.push_back("tf32");
+  for (const std::string_view precision : precisions) {
+    const Value* peak = peaks.nullable(precision);
+    if (peak == nullptr) continue;
+    gpu.peak_tflops[std::string(precision)] =
+        peak->is_null() ? std::nullopt : std::optional(positive(*peak));
+  }
+  peaks.finish();
+  fields.finish();
+  if (gpu.reserve_gib >= gpu.memory_gib)
+    bad_value(value, "reserve_gib is not less than memory_gib");
+  return gpu;
+}
+
+bool holds(const std::vector<std::string>& patterns, const std::string& text) {
+  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+    return std::regex_search(text, std::regex(pattern));
+  });
+}
+
+}  // namespace
+
+Catalogue parse_catalogue(const Value& value) {
+  const Fields checked(value, "a GPU catalogue");
+  const Value* schema = value.find("tessera_gpus");
+  if (schema == nullptr) bad_value(value, "a GPU catalogue lacks 'tessera_gpus'");
+  if (as_integer(*schema) != 1) bad_value(*schema, "schema is not known", "this version reads 1");
+  Catalogue catalogue;
+  for (const auto& [name, member] : value.members) {
+    if (name == "tessera_gpus") continue;
+    if (name == "cpu") bad_value(member, "'cpu' is no GPU", "its peak is measured");
+    catalogue.gpus.push_back(parse_gpu(name, member));
+  }
+  return catalogue;
+}
+
+Catalogue built_in_catalogue() {
+  return parse_catalogue(read_yaml((data_folder() / "gpus.yaml").string()));
+}
+
+void add(Catalogue& catalogue, const Catalogue& more) {
+  for (const Gpu& gpu : more.gpus) {
+    const auto known = std::ranges::find(catalogue.gpus, gpu.name, &Gpu::name);
+    if (known != catalogue.gpus.end()) {
+      *known = gpu;
+    } else {
+      catalogue.gpus.push_back(gpu);
+    }
+  }
+}
+
+Catalogue load_catalogue(const std::string& path) {
+  Catalogue catalogue = built_in_catalogue();
+  if (!path.empty()) add(catalogue, parse_catalogue(read_yaml(path)));
+  return catalogue;
+}
+
+const Gpu* find_by_name(const Catalogue& catalogue, std::string_view name) {
+  const auto found = std::ranges::find(catalogue.gpus, name, &Gpu::name);
+  return found == catalogue.gpus.end() ? nullptr : &*found;
+}
+
+const Gpu* match_driver_name(const Catalogue& catalogue, const std::string& device_name) {
+  const Gpu* found = nullptr;
+  for (const Gpu& gpu : catalogue.gpus) {
+    if (!holds(gpu.match, device_name) || holds(gpu.not_match, device_name)) continue;
+    if (found != nullptr) {
+      throw Error(ExitCode::input, "GPU catalogue",
+                  fmt::format("'{}' is both {} and {}", device_name, found->name, gpu.name),
+                  "make their match and not expressions tell them apart");
+    }
+    found = &gpu;
+  }
+  return found;
+}
+
+PeakOrReason peak(const Catalogue& catalogue, std::string_view gpu, Precision precision) {
+  const Gpu* known = find_by_name(catalogue, gpu);
+  if (known == nullptr) return {std::nullopt, fmt::format("GPU '{}' is not in the catalogue", gpu)};
+  const auto entry = known->peak_tflops.find(std::string(to_text(precision)));
+  if (entry == known->peak_tflops.end()) {
+    return {std::nullopt,
+            fmt::format("the catalogue has no {} peak for {}", to_text(precision), gpu)};
+  }
+  if (!entry->second)
+    return {std::nullopt, fmt::format("{} has no {} units", gpu, to_text(precision))};
+  return {*entry->second, fmt::format("catalogue: {}", known->source)};
+}
+
+std::optional<std::string> incapable(const Catalogue& catalogue, std::string_view gpu,
+                                     Precision precision) {
+  const Gpu* known = find_by_name(catalogue, gpu);
+  if (known == nullptr) return std::nullopt;
+  const auto entry = known->peak_tflops.find(std::string(to_text(precision)));
+  if (entry == known->peak_tflops.end() || entry->second) return std::nullopt;
+  return fmt::format("{} has no {} units", gpu, to_text(precision));
+}
+
+}  // namespace tessera::hardware
