@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace tessera::ledger {
+namespace tessera {
 
 std::string host_name();
 std::string user_name();
@@ -38,4 +38,4 @@ ProcessRef this_process();
 std::string process_json(const ProcessRef& process, const std::string& user);
 std::optional<ProcessRef> parse_process(const std::string& json, std::string* user = nullptr);
 
-}  // namespace tessera::ledger
+}  // namespace tessera

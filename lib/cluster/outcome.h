@@ -1,0 +1,29 @@
+// How an attempt of a run ended, told from all that it left behind.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "lib/runlog/record.h"
+
+namespace tessera::cluster {
+
+struct Outcome {
+  runlog::Status status = runlog::Status::unknown;
+  std::string reason;
+  bool operator==(const Outcome&) const = default;
+};
+
+// What a trainer's exit code alone says (docs/exit-codes.md); 128 + n: ended by signal n.
+Outcome outcome_of_exit(int exit_code);
+
+// The footer of the attempt's log outranks everything; without one the last event and `exit_code`
+// (if known) tell, and a log with measured steps is partial. `run_dir` may lack any log.
+Outcome outcome_of_attempt(const std::filesystem::path& run_dir, int attempt,
+                           std::optional<int> exit_code);
+
+// Whether rank 0 of the attempt has begun a log.
+bool has_log(const std::filesystem::path& run_dir, int attempt);
+
+}  // namespace tessera::cluster

@@ -1,0 +1,218 @@
+#include "lib/ledger/ledger.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/clock.h"
+#include "lib/base/crc32.h"
+#include "lib/base/error.h"
+
+namespace tessera::ledger {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+
+fs::path folder_of(const fs::path& project_dir) {
+  return project_dir / ".tessera" / "ledger";
+}
+
+template <class T>
+T member(const Json& json, const char* key, T otherwise = {}) {
+  const auto found = json.find(key);
+  return found == json.end() || found->is_null() ? std::move(otherwise) : found->template get<T>();
+}
+
+std::string to_line(const Entry& entry) {
+  Json json;
+  json["l"] = kSchema;
+  json["op"] = to_text(entry.op);
+  json["utc"] = entry.utc;
+  json["user"] = entry.user;
+  json["host"] = entry.host;
+  const auto put = [&](const char* key, const std::string& text) {
+    if (!text.empty()) json[key] = text;
+  };
+  put("cluster", entry.cluster);
+  put("job", entry.job);
+  for (const RunRef& ref : entry.runs) {
+    json["runs"].push_back(
+        {{"run", ref.run}, {"id", ref.id}, {"rep", ref.repeat}, {"try", ref.attempt}});
+  }
+  put("build", entry.build);
+  if (entry.status) json["status"] = to_text(*entry.status);
+  put("reason", entry.reason);
+  if (entry.queue_s) json["queue_s"] = *entry.queue_s;
+  for (const PlannedPoint& point : entry.points) {
+    json["points"].push_back(
+        {{"id", point.id}, {"run", point.run}, {"label", point.label}, {"repeats", point.repeats}});
+  }
+  for (const DroppedPoint& point : entry.dropped) {
+    json["dropped"].push_back(
+        {{"label", point.label}, {"reason", point.reason}, {"detail", point.detail}});
+  }
+  return seal(json.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n";
+}
+
+// Throws nlohmann's exceptions or std::string on what is no entry.
+Entry from_json(const Json& json) {
+  if (member<int>(json, "l") != kSchema)
+    throw std::string("a schema that this program does not know");
+  const auto op = from_text<Op>(member<std::string>(json, "op"));
+  if (!op) throw std::string("an operation that this program does not know");
+  Entry entry{.op = *op,
+              .utc = member<std::string>(json, "utc"),
+              .user = member<std::string>(json, "user"),
+              .host = member<std::string>(json, "host"),
+              .cluster = member<std::string>(json, "cluster"),
+              .job = member<std::string>(json, "job"),
+              .build = member<std::string>(json, "build"),
+              .reason = member<std::string>(json, "reason")};
+  for (const Json& ref : member<Json>(json, "runs", Json::array())) {
+    entry.runs.push_back({.run = member<std::string>(ref, "run"),
+                          .id = member<std::string>(ref, "id"),
+                          .repeat = member<int>(ref, "rep", 1),
+                          .attempt = member<int>(ref, "try", 1)});
+  }
+  if (json.contains("status"))
+    entry.status = from_text<runlog::Status>(member<std::string>(json, "status"));
+  if (json.contains("queue_s")) entry.queue_s = member<double>(json, "queue_s");
+  for (const Json& point : member<Json>(json, "points", Json::array())) {
+    entry.points.push_back({.id = member<std::string>(point, "id"),
+                            .run = member<std::string>(point, "run"),
+                            .label = member<std::string>(point, "label"),
+                            .repeats = member<int>(point, "repeats", 1)});
+  }
+  for (const Json& point : member<Json>(json, "dropped", Json::array())) {
+    entry.dropped.push_back({.label = member<std::string>(point, "label"),
+                             .reason = member<std::string>(point, "reason"),
+                             .detail = member<std::string>(point, "detail")});
+  }
+  return entry;
+}
+
+void read_file_into(Contents& contents, const fs::path& path) {
+  const std::string content = read_file(path);
+  std::size_t line_number = 0;
+  for (std::size_t begin = 0; begin < content.size();) {
+    const std::size_t end = content.find('\n', begin);
+    ++line_number;
+    if (end == std::string::npos)
+      return;  // torn: its writer died in it, before anything came of it
+    const std::string_view line(content.data() + begin, end - begin);
+    begin = end + 1;
+    std::string what;
+    if (!seal_holds(line)) {
+      what = "the line is damaged: its checksum does not hold";
+    } else {
+      try {
+        contents.entries.push_back(from_json(Json::parse(line)));
+        continue;
+      } catch (const std::string& cause) {
+        what = fmt::format("the line holds {}", cause);
+      } catch (const nlohmann::json::exception&) {
+        what = "the line is no ledger entry";
+      }
+    }
+    contents.damage.push_back(
+        {.where = fmt::format("{}:{}", path.string(), line_number), .what = what});
+  }
+}
+
+}  // namespace
+
+Contents read_ledger(const fs::path& project_dir) {
+  Contents contents;
+  std::vector<fs::path> files;
+  std::error_code fault;
+  for (fs::directory_iterator it(folder_of(project_dir), fault), end; !fault && it != end;
+       it.increment(fault)) {
+    if (it->path().extension() == ".jsonl") files.push_back(it->path());
+  }
+  if (fault && fault != std::errc::no_such_file_or_directory &&
+      fault != std::errc::not_a_directory) {
+    throw Error(ExitCode::io, folder_of(project_dir).string(),
+                fmt::format("cannot be read: {}", fault.message()));
+  }
+  std::ranges::sort(files);
+  for (const fs::path& file : files) read_file_into(contents, file);
+  return contents;
+}
+
+void require_undamaged(const Contents& contents) {
+  if (contents.damage.empty()) return;
+  const Damage& first = contents.damage.front();
+  throw Error(ExitCode::conflict, first.where, first.what,
+              "restore the file from a copy, or take the line out if you know that its run is not "
+              "on the cluster; "
+              "nothing was submitted");
+}
+
+Ledger::Ledger(const fs::path& project_dir, std::string user, std::string host)
+    : path_(folder_of(project_dir) / fmt::format("{}@{}.jsonl", user, host)),
+      user_(std::move(user)),
+      host_(std::move(host)) {
+  make_directories(path_.parent_path());
+  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file_) throw_errno(path_, "cannot be written", errno);
+  const std::string content = read_file(path_);
+  const std::size_t last_end = content.rfind('\n');
+  const std::size_t whole = last_end == std::string::npos ? 0 : last_end + 1;
+  if (whole != content.size() && ::ftruncate(file_.get(), static_cast<off_t>(whole)) != 0) {
+    throw_errno(path_, "cannot be mended", errno);
+  }
+}
+
+void Ledger::append(Entry entry) {
+  entry.utc = utc_now();
+  entry.user = user_;
+  entry.host = host_;
+  const off_t before = ::lseek(file_.get(), 0, SEEK_END);
+  try {
+    write_all(file_, to_line(entry), path_);
+    if (::fsync(file_.get()) != 0) throw_errno(path_, "cannot be written", errno);
+  } catch (const Error&) {
+    // Half a line would be cut off at the next start; a whole one that did not reach the disk must
+    // not stay either.
+    if (before >= 0 && ::ftruncate(file_.get(), before) != 0) throw;
+    throw;
+  }
+}
+
+std::map<std::string, RunState> run_states(const Contents& contents) {
+  std::map<std::string, RunState> states;
+  for (const Entry& entry : contents.entries) {
+    for (const RunRef& ref : entry.runs) {
+      RunState& state = states[ref.run];
+      state.ref = ref;
+      const auto found = std::ranges::find(state.attempts, ref.attempt, &AttemptState::attempt);
+      AttemptState& attempt =
+          found != state.attempts.end() ? *found : state.attempts.emplace_back();
+      attempt.attempt = ref.attempt;
+      // A cancelled run that ended later is final; a final one is not made open again by a late
+      // cancel.
+      if (attempt.last != Op::final || entry.op == Op::final) attempt.last = entry.op;
+      attempt.user = entry.user;
+      attempt.host = entry.host;
+      if (!entry.cluster.empty()) attempt.cluster = entry.cluster;
+      if (!entry.job.empty()) attempt.job = entry.job;
+      if (!entry.build.empty()) attempt.build = entry.build;
+      if (entry.status) attempt.status = entry.status;
+      if (!entry.reason.empty()) attempt.reason = entry.reason;
+      if (entry.queue_s) attempt.queue_s = entry.queue_s;
+    }
+  }
+  for (auto& [run, state] : states) std::ranges::sort(state.attempts, {}, &AttemptState::attempt);
+  return states;
+}
+
+}  // namespace tessera::ledger

@@ -1,0 +1,111 @@
+#include "lib/ledger/state.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+
+namespace tessera::ledger {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Json = nlohmann::json;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// A file that cannot be understood is a state that was lost, not a reason to stop.
+Json read_state(const char* name) {
+  try {
+    if (const auto text = read_file_if_exists(state_dir() / name)) {
+      Json json = Json::parse(*text, nullptr, false);
+      if (json.is_object()) return json;
+    }
+  } catch (const Error&) {
+    return Json::object();
+  }
+  return Json::object();
+}
+
+void write_state(const char* name, const Json& json) {
+  make_directories(state_dir());
+  write_file_atomically(state_dir() / name, json.dump(2) + "\n");
+}
+
+std::string peak_key(const CpuPeakKey& key) {
+  return fmt::format("{} | {} threads | {}", key.cpu, key.threads, key.blas);
+}
+
+}  // namespace
+
+fs::path state_dir() {
+  if (const std::string dir = variable("TESSERA_STATE_DIR"); !dir.empty()) return fs::absolute(dir);
+  if (const std::string dir = variable("XDG_STATE_HOME"); !dir.empty())
+    return fs::path(dir) / "tessera";
+  if (const std::string home = variable("HOME"); !home.empty())
+    return fs::path(home) / ".local/state/tessera";
+  throw Error(ExitCode::io, "TESSERA_STATE_DIR", "neither it nor HOME is set", "set one of them");
+}
+
+std::optional<std::string> last_project() {
+  const Json json = read_state("projects.json");
+  const auto last = json.find("last");
+  return last != json.end() && last->is_string() ? std::optional(last->get<std::string>())
+                                                 : std::nullopt;
+}
+
+std::optional<fs::path> remembered_workspace(const std::string& project) {
+  const Json json = read_state("projects.json");
+  const auto projects = json.find("projects");
+  if (projects == json.end() || !projects->is_object()) return std::nullopt;
+  const auto found = projects->find(project);
+  return found != projects->end() && found->is_string()
+             ? std::optional<fs::path>(found->get<std::string>())
+             : std::nullopt;
+}
+
+void remember_project(const std::string& project, const fs::path& workspace) {
+  Json json = read_state("projects.json");
+  if (!json["projects"].is_object()) json["projects"] = Json::object();
+  json["projects"][project] = workspace.string();
+  json["last"] = project;
+  write_state("projects.json", json);
+}
+
+fs::path resolve_workspace(const std::string& project, const std::string& asked) {
+  const auto remembered = remembered_workspace(project);
+  const std::string named = !asked.empty() ? asked : variable("TESSERA_WORKSPACE");
+  if (named.empty()) return remembered ? *remembered : fs::absolute("runs").lexically_normal();
+  fs::path workspace = fs::absolute(named).lexically_normal();
+  if (!workspace.has_filename()) workspace = workspace.parent_path();
+  std::error_code ignored;
+  if (remembered && *remembered != workspace && fs::exists(*remembered / project, ignored)) {
+    throw Error(ExitCode::conflict, asked.empty() ? "TESSERA_WORKSPACE" : "--workspace",
+                fmt::format("project {} lives in {}, not in {}", project, remembered->string(),
+                            workspace.string()),
+                "leave it out, or choose another project name");
+  }
+  return workspace;
+}
+
+std::optional<double> cached_cpu_peak(const CpuPeakKey& key) {
+  const Json json = read_state("cpu-peaks.json");
+  const auto found = json.find(peak_key(key));
+  return found != json.end() && found->is_number() ? std::optional(found->get<double>())
+                                                   : std::nullopt;
+}
+
+void cache_cpu_peak(const CpuPeakKey& key, double tflops) {
+  Json json = read_state("cpu-peaks.json");
+  json[peak_key(key)] = tflops;
+  write_state("cpu-peaks.json", json);
+}
+
+}  // namespace tessera::ledger

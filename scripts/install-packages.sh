@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that Tessera needs and that are not there. Usage: install-packages.sh build|test
+# build: to build and use it. test: also the checkers of test.sh.
+set -euo pipefail
+
+build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev doctest-dev libssl-dev
+  libopenblas-openmp-dev ca-certificates)
+check=(clang-format-19 clang-tidy-19 binutils procps)
+
+case "${1:-build}" in
+  build) wanted=("${build[@]}") ;;
+  test) wanted=("${build[@]}" "${check[@]}") ;;
+  *) echo "install-packages.sh: '$1': build or test" >&2; exit 2 ;;
+esac
+
+missing=()
+for package in "${wanted[@]}"; do
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "install-packages.sh: as root, run: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "Installing ${missing[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+  cat "$log" >&2
+  echo "install-packages.sh: apt-get could not install ${missing[*]}" >&2
+  exit 1
+fi

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Builds and checks everything: packages, build with warnings as errors, all tests, clang-format on all files, clang-tidy
+# on changed ones.
+#   --all    clang-tidy on all files
+#   --asan   the tests once more under the address and undefined-behaviour sanitizers
+# With CI set, a test that skips itself fails the run.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+tidy_all=false
+asan=false
+for argument in "$@"; do
+  case "$argument" in
+    --all) tidy_all=true ;;
+    --asan) asan=true ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: unknown option '$argument'; --all or --asan" >&2; exit 2 ;;
+  esac
+done
+
+step() { printf '\n== %s (%s)\n' "$*" "$(date -u +%H:%M:%S)"; }
+
+step packages
+scripts/install-packages.sh test
+
+mapfile -t sources < <(find apps lib trainer collect tests bench -name '*.h' -o -name '*.cpp' | sort)
+
+step "clang-format, ${#sources[@]} files"
+clang-format-19 --dry-run --Werror "${sources[@]}"
+
+build_and_test() {
+  local preset=$1
+  step "build ($preset)"
+  mkdir -p build
+  cmake --preset "$preset" -DTESSERA_WERROR=ON >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
+  cmake --build --preset "$preset"
+  step "tests ($preset)"
+  ctest --preset "$preset" --output-log "build/$preset/ctest.log" -V >/dev/null || {
+    grep -vE '^(test [0-9]+|UpdateCTest|Constructing|Test command|Working Directory|Environment)' "build/$preset/ctest.log" | tail -n 300 >&2
+    exit 1
+  }
+  grep -E '^ *[0-9]+/[0-9]+ Test|tests passed|Total Test time' "build/$preset/ctest.log"
+  if grep -E '(^|[^a-z])skipped: ' "build/$preset/ctest.log" && [ -n "${CI:-}" ]; then
+    echo "test.sh: a test skipped itself, which CI does not allow" >&2
+    exit 1
+  fi
+}
+
+build_and_test release
+if $asan; then build_and_test asan; fi
+
+if $tidy_all; then
+  mapfile -t tidied < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$')
+else
+  base=$(git merge-base HEAD origin/main 2>/dev/null || git rev-parse HEAD 2>/dev/null || true)
+  mapfile -t tidied < <({ git diff --name-only --diff-filter=d "${base:-HEAD}"; git ls-files --others --exclude-standard; } |
+    grep -E '^(apps|lib|trainer|collect|tests|bench)/.*\.cpp$' | sort -u)
+fi
+step "clang-tidy, ${#tidied[@]} files"
+if [ ${#tidied[@]} -gt 0 ]; then
+  printf '%s\n' "${tidied[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-19 -p build/release --quiet 2>build/tidy.log || {
+    grep -v 'warnings generated' build/tidy.log >&2
+    exit 1
+  }
+fi
+step "all checks passed"
+grep -E 'tests passed' build/*/ctest.log | sed 's/.*ctest.log://'

@@ -1,0 +1,155 @@
+#include "lib/ledger/ledger.h"
+
+#include <doctest/doctest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "lib/base/error.h"
+#include "tests/temporary.h"
+
+using namespace tessera;
+using namespace tessera::ledger;
+
+namespace {
+
+const RunRef kRun{.run = "tput--a-s64-1g-0123456789ab", .id = "0123456789ab"};
+
+Entry entry_of(Op op, const RunRef& ref = kRun) {
+  Entry entry;
+  entry.op = op;
+  entry.cluster = "local";
+  entry.runs = {ref};
+  return entry;
+}
+
+std::filesystem::path file_of(const test::TemporaryFolder& folder) {
+  return folder / ".tessera/ledger/kim@n1.jsonl";
+}
+
+void overwrite(const std::filesystem::path& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+}  // namespace
+
+TEST_CASE("what is appended is read back, all users' files together") {
+  const test::TemporaryFolder folder;
+  CHECK(read_ledger(folder.path()).entries.empty());
+  Ledger kim(folder.path(), "kim", "n1");
+  Entry plan;
+  plan.op = Op::plan;
+  plan.points = {{.id = kRun.id, .run = kRun.run, .label = "a", .repeats = 3}};
+  plan.dropped = {{.label = "b", .reason = "batch", .detail = "12 % 8"}};
+  kim.append(plan);
+  kim.append(entry_of(Op::intent));
+  Ledger lee(folder.path(), "lee", "n1");
+  Entry final_entry = entry_of(Op::final);
+  final_entry.status = runlog::Status::oom;
+  final_entry.reason = "host memory";
+  final_entry.queue_s = 1.5;
+  lee.append(final_entry);
+  const Contents contents = read_ledger(folder.path());
+  REQUIRE(contents.entries.size() == 3);
+  CHECK(contents.damage.empty());
+  CHECK(contents.entries[0].points == plan.points);
+  CHECK(contents.entries[0].dropped == plan.dropped);
+  CHECK(contents.entries[0].user == "kim");
+  CHECK(contents.entries[2].user == "lee");
+  CHECK(contents.entries[2].status == runlog::Status::oom);
+  CHECK(contents.entries[2].queue_s == 1.5);
+}
+
+TEST_CASE("a torn last line is cut off by the next writer, at whatever byte it was torn") {
+  const test::TemporaryFolder folder;
+  {
+    Ledger(folder.path(), "kim", "n1").append(entry_of(Op::intent));
+  }
+  {
+    Ledger(folder.path(), "kim", "n1").append(entry_of(Op::accepted));
+  }
+  const std::string whole = read_file(file_of(folder));
+  const std::size_t first = whole.find('\n') + 1;
+  for (std::size_t cut = first; cut < whole.size(); ++cut) {
+    overwrite(file_of(folder), whole.substr(0, cut));
+    CHECK(read_ledger(folder.path()).entries.size() == 1);
+    CHECK(read_ledger(folder.path()).damage.empty());
+    Ledger(folder.path(), "kim", "n1").append(entry_of(Op::final));
+    const Contents contents = read_ledger(folder.path());
+    REQUIRE(contents.entries.size() == 2);
+    CHECK(contents.entries[1].op == Op::final);
+    CHECK(contents.damage.empty());
+  }
+}
+
+TEST_CASE("a damaged line is named with its file and line, and nothing is submitted on top of it") {
+  const test::TemporaryFolder folder;
+  {
+    Ledger ledger(folder.path(), "kim", "n1");
+    for (const Op op : {Op::intent, Op::accepted, Op::final}) ledger.append(entry_of(op));
+  }
+  std::string content = read_file(file_of(folder));
+  content[content.find('\n') + 20] ^= 1;
+  overwrite(file_of(folder), content);
+  const Contents contents = read_ledger(folder.path());
+  CHECK(contents.entries.size() == 2);
+  REQUIRE(contents.damage.size() == 1);
+  try {
+    require_undamaged(contents);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::conflict);
+    CHECK(error.where() == file_of(folder).string() + ":2");
+  }
+}
+
+TEST_CASE("the states of a run follow its entries, attempt by attempt") {
+  Contents contents;
+  RunRef second = kRun;
+  second.attempt = 2;
+  contents.entries = {entry_of(Op::intent), entry_of(Op::accepted), entry_of(Op::final),
+                      entry_of(Op::cancel), entry_of(Op::intent, second)};
+  contents.entries[1].job = "4711";
+  contents.entries[2].status = runlog::Status::failed;
+  const auto states = run_states(contents);
+  REQUIRE(states.size() == 1);
+  const RunState& state = states.at(kRun.run);
+  REQUIRE(state.attempts.size() == 2);
+  CHECK(state.attempts[0].last == Op::final);
+  CHECK(state.attempts[0].job == "4711");
+  CHECK(state.attempts[0].status == runlog::Status::failed);
+  CHECK(state.attempts[1].last == Op::intent);
+}
+
+TEST_CASE("a full disk is an error, and what was written before stays whole") {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: mounting a small file system needs root");
+    return;
+  }
+  const test::TemporaryFolder folder;
+  if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=16k") != 0) {
+    MESSAGE("skipped: no tmpfs can be mounted here");
+    return;
+  }
+  {
+    Ledger ledger(folder.path(), "kim", "n1");
+    int written = 0;
+    bool full = false;
+    for (; written < 1000 && !full; ++written) {
+      try {
+        ledger.append(entry_of(Op::intent));
+      } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::io);
+        CHECK(std::string(error.what()).find("No space left") != std::string::npos);
+        full = true;
+        --written;
+      }
+    }
+    CHECK(full);
+    const Contents contents = read_ledger(folder.path());
+    CHECK(contents.entries.size() == static_cast<std::size_t>(written));
+    CHECK(contents.damage.empty());
+  }
+  ::umount(folder.path().c_str());
+}

@@ -1,0 +1,102 @@
+#include "lib/ledger/lock.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/base/process.h"
+#include "tests/temporary.h"
+
+using namespace tessera;
+using namespace tessera::ledger;
+
+namespace {
+
+void hold(const test::TemporaryFolder& folder, const ProcessRef& holder) {
+  make_directories(folder / ".tessera");
+  write_file_atomically(folder / ".tessera/lock", process_json(holder, "kim"));
+}
+
+}  // namespace
+
+TEST_CASE("a second submit is told who holds the lock, and gets it afterwards") {
+  const test::TemporaryFolder folder;
+  {
+    const ProjectLock lock(folder.path(), "kim");
+    try {
+      const ProjectLock second(folder.path(), "lee");
+      FAIL("two locks");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::locked);
+      CHECK(std::string(error.what()).find("kim on " + host_name()) != std::string::npos);
+    }
+  }
+  const ProjectLock again(folder.path(), "lee");
+}
+
+TEST_CASE("a lock breaks by itself only if its process is known to be dead") {
+  const test::TemporaryFolder folder;
+  ProcessRef dead = this_process();
+  dead.start_ticks += 1;  // same pid, another process
+  hold(folder, dead);
+  {
+    const ProjectLock lock(folder.path(), "kim");
+  }
+  ProcessRef other_boot = this_process();
+  other_boot.boot = "an earlier boot";
+  hold(folder, other_boot);
+  {
+    const ProjectLock lock(folder.path(), "kim");
+  }
+  ProcessRef elsewhere = dead;
+  elsewhere.host = "another-host";
+  hold(folder, elsewhere);
+  CHECK_THROWS_AS(ProjectLock(folder.path(), "kim"), Error);
+  {
+    const ProjectLock lock(folder.path(), "kim", true);
+  }
+  write_file_atomically(folder / ".tessera/lock", "rubbish");
+  CHECK_THROWS_AS(ProjectLock(folder.path(), "kim"), Error);
+}
+
+TEST_CASE("of many that find a stale lock never two hold it at once") {
+  const test::TemporaryFolder folder;
+  ProcessRef dead = this_process();
+  dead.start_ticks += 1;
+  const std::string inside = folder / "inside";
+  for (int round = 0; round < 20; ++round) {
+    hold(folder, dead);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 6; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        int outcome = 1;
+        try {
+          const ProjectLock lock(folder.path(), "kim");
+          const FileDescriptor alone(::open(inside.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600));
+          outcome = alone ? 0 : 2;
+          ::usleep(5000);
+          if (alone) ::unlink(inside.c_str());
+        } catch (const Error&) {
+          outcome = 1;
+        }
+        ::_exit(outcome);
+      }
+      children.push_back(child);
+    }
+    int holders = 0;
+    for (const pid_t child : children) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      REQUIRE(WIFEXITED(status));
+      CHECK(WEXITSTATUS(status) != 2);
+      if (WEXITSTATUS(status) == 0) ++holders;
+    }
+    CHECK(holders >= 1);
+  }
+}
