@@ -1,37 +1,65 @@
 // Reads run logs, ours or damaged or foreign, and never believes a line whose seal does not hold.
+//
+// A file may hold the records of several origins (the captured output of ranks or runs): they are
+// told apart by id, repeat, attempt, restart and rank, and never merged.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/runlog/footer.h"
+#include "lib/runlog/record.h"
+#include "lib/runlog/steps.h"
 
 namespace tessera::runlog {
 
-// One log file of one rank. What is not a sealed record of ours is counted, never an error.
+// What an event record says, with the record's numbers if it has no text.
+struct Event {
+  std::string kind;  // "oom", "throttled", ...
+  std::string text;
+  bool operator==(const Event&) const = default;
+};
+
+// The records of one origin.
 struct Log {
-  std::filesystem::path path;
-  Facts facts;
+  Origin origin;  // project and run are empty if neither header nor footer is there
+  Facts facts;    // the footer's, else the sum of the records
   std::optional<Footer> footer;
-  std::vector<StepSample> steps;    // only if the footer is absent or all records were asked for
-  std::vector<std::string> events;  // text of event records, "kind: text"
-  std::optional<Json> header;       // with the point
-  std::int64_t records = 0;         // whose seal holds
-  std::int64_t damaged = 0;         // start as a record, but the seal does not hold
-  std::int64_t foreign = 0;         // other lines that are not empty
-  std::int64_t gaps = 0;            // jumps in n
-  bool newer_schema = false;        // records of a schema this program does not know: not read
+  std::vector<StepSample> steps;  // only if the footer is absent or all records were asked for
+  std::vector<Event> events;
+  std::optional<Json> header;  // with the point
+  std::int64_t records = 0;    // whose seal holds
+  std::int64_t missing = 0;    // by the jumps in n; known only if the whole file was read
+  std::int64_t repeated = 0;   // records with an n that was there already: not taken twice
+  // Two headers that contradict each other: two runs with one id wrote here. Nothing that follows
+  // the second header is taken.
+  bool clash = false;
+};
+
+struct LogFile {
+  std::filesystem::path path;
+  std::vector<Log> logs;      // in order of their first record
+  std::int64_t damaged = 0;   // lines that start as a record, but the seal does not hold
+  std::int64_t foreign = 0;   // other lines that are not empty
+  bool newer_schema = false;  // holds records of a schema this program does not know: not read
+  bool whole = true;          // every line was read
 };
 
 enum class Depth : std::uint8_t {
-  row,  // first and last 16 KiB if a footer is there, else everything
+  row,  // first and last 16 KiB of a file named as log files are, if its footer is there
   all,  // every record
 };
 
 // Error(io) if the file cannot be read.
-Log read_log(const std::filesystem::path& path, Depth depth);
-Log parse_log(std::string_view content, const std::filesystem::path& name);
+LogFile read_log_file(const std::filesystem::path& path, Depth depth);
+LogFile parse_log_file(std::string_view content, const std::filesystem::path& name,
+                       Depth depth = Depth::row);
+
+// What keeps the log from being whole, in words ("no footer, 3 records lost, 2 damaged lines");
+// empty if nothing does.
+std::string faults(const LogFile& file, const Log& log);
 
 }  // namespace tessera::runlog

@@ -1,0 +1,297 @@
+#include "lib/runlog/reader.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "lib/base/crc32.h"
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/runlog/line_scanner.h"
+
+namespace tessera::runlog {
+
+namespace {
+
+constexpr std::string_view kAnySchemaStart = R"({"tessera":)";
+constexpr std::size_t kEndBytes = 16384;  // of each end of a file that is read in part
+constexpr std::size_t kChunkBytes = 1 << 20;
+
+std::optional<std::int64_t> integer(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  if (found == record.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
+}
+
+std::string text(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+double number(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  return found != record.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+
+bool truth(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  return found != record.end() && found->is_boolean() && found->get<bool>();
+}
+
+// The origin that every record names; nothing if one of its members is missing or impossible.
+std::optional<Origin> origin_of(const Json& record) {
+  Origin origin;
+  origin.id = text(record, "id");
+  if (origin.id.empty()) return std::nullopt;
+  const auto take = [&](const char* key, int low, int& target) {
+    const auto value = integer(record, key);
+    if (!value || *value < low || *value > std::numeric_limits<int>::max()) return false;
+    target = static_cast<int>(*value);
+    return true;
+  };
+  if (!take("rep", 1, origin.repeat) || !take("try", 1, origin.attempt) ||
+      !take("restart", 0, origin.restart) || !take("rank", 0, origin.rank)) {
+    return std::nullopt;
+  }
+  origin.project = text(record, "project");
+  origin.run = text(record, "run");
+  return origin;
+}
+
+bool same_origin(const Origin& a, const Origin& b) {
+  return a.id == b.id && a.repeat == b.repeat && a.attempt == b.attempt && a.restart == b.restart &&
+         a.rank == b.rank;
+}
+
+std::optional<StepSample> step_of(const Json& record) {
+  const auto step = integer(record, "step");
+  const auto tokens = integer(record, "tokens");
+  const double seconds = number(record, "seconds");
+  if (!step || !tokens || *tokens < 0 || !(seconds > 0)) return std::nullopt;
+  return StepSample{.step = *step,
+                    .warmup = truth(record, "warmup"),
+                    .seconds = seconds,
+                    .tokens = *tokens,
+                    .loss = number(record, "loss"),
+                    .grad_norm = number(record, "grad_norm"),
+                    .data_wait_s = number(record, "data_wait_s"),
+                    .skipped = truth(record, "skipped")};
+}
+
+Event event_of(const Json& record) {
+  Event event{.kind = text(record, "kind"), .text = text(record, "text")};
+  if (event.text.empty()) {
+    for (const char* key : {"requested_bytes", "free_bytes"}) {
+      if (const auto bytes = integer(record, key)) {
+        event.text += fmt::format("{}{} {}", event.text.empty() ? "" : ", ", key, *bytes);
+      }
+    }
+  }
+  return event;
+}
+
+class Parser {
+ public:
+  explicit Parser(std::filesystem::path path) { file_.path = std::move(path); }
+
+  void line(std::string_view text) {
+    if (text.empty()) return;
+    if (!text.starts_with(kAnySchemaStart)) {
+      ++file_.foreign;
+    } else if (!seal_holds(text)) {
+      ++file_.damaged;
+    } else if (!text.starts_with(kRecordStart)) {
+      file_.newer_schema = true;
+    } else {
+      sealed(text);
+    }
+  }
+
+  void too_long(std::string_view beginning) {
+    ++(beginning.starts_with(kAnySchemaStart) ? file_.damaged : file_.foreign);
+  }
+
+  // The lines between were not read: what n jumps over is not missing.
+  void skip_ahead() {
+    file_.whole = false;
+    for (State& state : states_) state.skipped = true;
+  }
+
+  // A header, and the footer of the same and only origin behind it, as its last record.
+  bool has_header_and_footer() const {
+    return file_.logs.size() == 1 && file_.logs[0].header && file_.logs[0].footer &&
+           states_[0].footer_is_last && !file_.newer_schema;
+  }
+
+  LogFile take(Depth depth) {
+    for (Log& log : file_.logs) {
+      if (log.footer && depth == Depth::row) log.steps.clear();
+      if (log.origin.run.empty() && log.facts.run) log.origin.run = *log.facts.run;
+      if (log.origin.project.empty() && log.facts.project) log.origin.project = *log.facts.project;
+    }
+    return std::move(file_);
+  }
+
+ private:
+  struct State {
+    std::int64_t last_n = -1;
+    bool skipped = false;
+    bool footer_is_last = false;
+  };
+
+  void sealed(std::string_view text) {
+    const Json record = Json::parse(text, nullptr, false);
+    const auto origin = record.is_object() ? origin_of(record) : std::nullopt;
+    const auto n = record.is_object() ? integer(record, "n") : std::nullopt;
+    if (!origin || !n || *n < 0) {
+      ++file_.damaged;  // sealed, but not by our writer
+      return;
+    }
+    std::size_t at = 0;
+    while (at < file_.logs.size() && !same_origin(file_.logs[at].origin, *origin)) ++at;
+    if (at == file_.logs.size()) {
+      file_.logs.emplace_back().origin = *origin;
+      states_.emplace_back();
+    }
+    take_record(file_.logs[at], states_[at], *origin, *n, record);
+  }
+
+  static void take_record(Log& log, State& state, const Origin& origin, std::int64_t n,
+                          const Json& record) {
+    const auto kind = from_text<Kind>(runlog::text(record, "t"));
+    if (kind == Kind::header && log.header && *log.header != record) log.clash = true;
+    if (log.clash) return;
+    if (n <= state.last_n) {
+      ++log.repeated;
+      return;
+    }
+    if (!state.skipped) log.missing += n - state.last_n - 1;
+    state.skipped = false;
+    state.last_n = n;
+    ++log.records;
+    state.footer_is_last = false;
+    if (!origin.run.empty()) {
+      log.origin.run = origin.run;
+      log.origin.project = origin.project;
+    }
+    if (!kind) return;  // a later version's: the schema lets kinds be added
+    if (kind == Kind::footer) {
+      if (auto footer = parse_footer(record)) {
+        log.footer = std::move(footer->first);
+        log.facts = std::move(footer->second);
+        state.footer_is_last = true;
+      }
+      return;
+    }
+    if (kind == Kind::header) log.header = record;
+    if (kind == Kind::event) log.events.push_back(event_of(record));
+    if (kind == Kind::step) {
+      if (const auto step = step_of(record)) log.steps.push_back(*step);
+    }
+    if (log.footer) return;
+    absorb(log.facts, record);
+    log.facts.id = log.origin.id;
+    log.facts.rep = log.origin.repeat;
+    log.facts.attempt = log.origin.attempt;
+    log.facts.restart = log.origin.restart;
+  }
+
+  LogFile file_;
+  std::vector<State> states_;  // as file_.logs
+};
+
+LineScanner scanner_for(Parser& parser) {
+  return {[&parser](std::string_view line) { parser.line(line); },
+          [&parser](std::string_view beginning) { parser.too_long(beginning); }};
+}
+
+std::string read_at(const FileDescriptor& file, const std::filesystem::path& path,
+                    std::int64_t offset, std::size_t bytes) {
+  std::string content(bytes, '\0');
+  std::size_t have = 0;
+  while (have < bytes) {
+    const ssize_t got = ::pread(file.get(), content.data() + have, bytes - have,
+                                offset + static_cast<std::int64_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno(path, "cannot be read", errno);
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  content.resize(have);
+  return content;
+}
+
+// Both ends of a long log of one writer, or nothing if they do not hold its header and footer.
+std::optional<LogFile> read_ends(const FileDescriptor& file, const std::filesystem::path& path,
+                                 std::int64_t size) {
+  Parser parser(path);
+  const std::string head = read_at(file, path, 0, kEndBytes);
+  const std::size_t head_end = head.rfind('\n');
+  LineScanner scanner = scanner_for(parser);
+  if (head_end != std::string::npos) scanner.feed(std::string_view(head).substr(0, head_end + 1));
+  parser.skip_ahead();
+  const std::string tail =
+      read_at(file, path, size - static_cast<std::int64_t>(kEndBytes), kEndBytes);
+  const std::size_t tail_start = tail.find('\n');
+  if (tail_start == std::string::npos) return std::nullopt;
+  scanner.feed(std::string_view(tail).substr(tail_start + 1));
+  scanner.finish();
+  if (!parser.has_header_and_footer()) return std::nullopt;
+  return parser.take(Depth::row);
+}
+
+}  // namespace
+
+LogFile read_log_file(const std::filesystem::path& path, Depth depth) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) throw_errno(path, "cannot be read", errno);
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) throw_errno(path, "cannot be read", errno);
+  if (S_ISDIR(status.st_mode)) throw_errno(path, "cannot be read", EISDIR);
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ExitCode::io, path.string(), "cannot be read: it is no regular file");
+  }
+  LogFileName parts;
+  const bool one_writer = parse_log_file_name(path.filename().string(), parts);
+  if (depth == Depth::row && one_writer && status.st_size > 2 * std::int64_t{kEndBytes}) {
+    if (auto ends = read_ends(file, path, status.st_size)) return *std::move(ends);
+  }
+  Parser parser(path);
+  LineScanner scanner = scanner_for(parser);
+  for (std::int64_t offset = 0;;) {
+    const std::string chunk = read_at(file, path, offset, kChunkBytes);
+    scanner.feed(chunk);
+    offset += static_cast<std::int64_t>(chunk.size());
+    if (chunk.size() < kChunkBytes) break;
+  }
+  scanner.finish();
+  return parser.take(depth);
+}
+
+LogFile parse_log_file(std::string_view content, const std::filesystem::path& name, Depth depth) {
+  Parser parser(name);
+  LineScanner scanner = scanner_for(parser);
+  scanner.feed(content);
+  scanner.finish();
+  return parser.take(depth);
+}
+
+std::string faults(const LogFile& file, const Log& log) {
+  std::string found;
+  const auto add = [&](const std::string& fault) { found += (found.empty() ? "" : ", ") + fault; };
+  if (log.clash) add("two runs with one id wrote to it");
+  if (!log.header) add("no header");
+  if (!log.footer) add("no footer");
+  if (log.missing > 0) add(fmt::format("{} records lost", log.missing));
+  if (file.damaged > 0) add(fmt::format("{} damaged lines", file.damaged));
+  if (file.newer_schema) add("records of a newer schema, which were not read");
+  return found;
+}
+
+}  // namespace tessera::runlog

@@ -1,0 +1,278 @@
+#include "lib/runlog/reader.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <random>
+
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "tests/lib/runlog/log_text.h"
+#include "tests/lib/runlog/samples.h"
+#include "tests/temporary.h"
+
+using namespace tessera;
+using namespace tessera::runlog;
+
+namespace {
+
+Origin origin_named(const std::string& id) {
+  return {.project = "tput", .run = "tput--7b-s2048-8g-" + id, .id = id};
+}
+
+std::string complete_log(const std::string& id, int measured = 20) {
+  test::LogText log(origin_named(id));
+  log.add(Kind::header, {{"label", "7b"}, {"user", "kim"}});
+  log.add(Kind::model, {{"d_model", 4096}, {"n_layers", 32}});
+  test::add_steps(log, 2, measured, 0.5, 98304);
+  log.add(Kind::footer, footer_json(test::sample_footer(), test::sample_facts()));
+  return log.text();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+const std::string kIdA = "0123456789ab";
+const std::string kIdB = "ba9876543210";
+
+}  // namespace
+
+TEST_CASE("a whole log gives its header, its footer and the footer's facts") {
+  const LogFile file = parse_log_file(complete_log(kIdA), "log");
+  REQUIRE(file.logs.size() == 1);
+  const Log& log = file.logs[0];
+  CHECK(log.origin.run == "tput--7b-s2048-8g-" + kIdA);
+  CHECK(log.header->at("label") == "7b");
+  CHECK(log.footer->steps.tokens == 1966080);
+  CHECK(log.facts.n_params == 6658859008);
+  CHECK(log.records == 25);
+  CHECK(log.missing == 0);
+  CHECK(log.steps.empty());
+  CHECK(faults(file, log).empty());
+  CHECK(parse_log_file(complete_log(kIdA), "log", Depth::all).logs[0].steps.size() == 22);
+}
+
+TEST_CASE("without a footer the facts and steps come from the records") {
+  std::string text = complete_log(kIdA);
+  text.resize(text.rfind(R"({"tessera":1,)"));
+  const LogFile file = parse_log_file(text, "log");
+  const Log& log = file.logs.at(0);
+  CHECK_FALSE(log.footer.has_value());
+  CHECK(log.steps.size() == 22);
+  CHECK(log.facts.d_model == 4096);
+  CHECK(log.facts.label == "7b");
+  CHECK(log.facts.attempt == 1);
+  CHECK(faults(file, log) == "no footer");
+}
+
+TEST_CASE("a log cut at any byte has a footer only if it is whole, and never a wrong step") {
+  const std::string text = complete_log(kIdA);
+  for (std::size_t cut = 0; cut < text.size(); ++cut) {
+    CAPTURE(cut);
+    const LogFile file = parse_log_file(std::string_view(text).substr(0, cut), "log");
+    REQUIRE(file.logs.size() <= 1);
+    if (file.logs.empty()) continue;
+    // Only the line feed may be missing from a footer that is believed.
+    REQUIRE(file.logs[0].footer.has_value() == (cut == text.size() - 1));
+    for (const StepSample& step : file.logs[0].steps) REQUIRE(step.seconds == 0.5);
+  }
+}
+
+TEST_CASE("a log whose beginning is gone at any byte never claims a header") {
+  const std::string text = complete_log(kIdA);
+  const std::size_t header_end = text.find('\n');
+  for (std::size_t cut = 1; cut < text.size(); cut += cut < 2 * header_end ? 1 : 37) {
+    CAPTURE(cut);
+    const LogFile file = parse_log_file(std::string_view(text).substr(cut), "log");
+    for (const Log& log : file.logs) {
+      REQUIRE_FALSE(log.header.has_value());
+      REQUIRE(log.missing > 0);
+    }
+  }
+}
+
+TEST_CASE("a flipped bit loses its record and nothing else") {
+  const std::string text = complete_log(kIdA, 5);
+  std::mt19937 random(17);
+  for (int i = 0; i < 2000; ++i) {
+    std::string flipped = text;
+    const std::size_t at = random() % text.size();
+    flipped[at] = static_cast<char>(static_cast<unsigned char>(flipped[at]) ^ (1U << random() % 8));
+    CAPTURE(at);
+    const LogFile file = parse_log_file(flipped, "log");
+    REQUIRE(file.logs.size() == 1);
+    // A flipped line feed glues two records, a flip into one cuts a record in two.
+    REQUIRE(file.logs[0].records >= 8);
+    REQUIRE(file.logs[0].records <= 9 + 1);
+    if (file.logs[0].footer) REQUIRE(file.logs[0].footer->steps.tokens == 1966080);
+    for (const StepSample& step : file.logs[0].steps) REQUIRE(step.seconds == 0.5);
+  }
+}
+
+TEST_CASE("two logs interleaved by lines are two logs") {
+  const auto a = lines_of(complete_log(kIdA));
+  const auto b = lines_of(complete_log(kIdB));
+  std::string text;
+  for (std::size_t i = 0; i < a.size(); ++i) text += a[i] + "\n" + b[i] + "\n";
+  const LogFile file = parse_log_file(text, "out");
+  REQUIRE(file.logs.size() == 2);
+  CHECK(file.logs[0].origin.id == kIdA);
+  CHECK(file.logs[1].origin.id == kIdB);
+  for (const Log& log : file.logs) {
+    CHECK(log.footer.has_value());
+    CHECK(log.missing == 0);
+    CHECK(log.records == 25);
+  }
+}
+
+TEST_CASE("two logs interleaved within lines lose records, and say how many") {
+  const std::string a = complete_log(kIdA);
+  const std::string b = complete_log(kIdB);
+  std::mt19937 random(3);
+  for (int round = 0; round < 50; ++round) {
+    std::string text;
+    std::size_t at_a = 0;
+    std::size_t at_b = 0;
+    while (at_a < a.size() || at_b < b.size()) {
+      const std::size_t bytes = 1 + random() % 900;
+      const bool from_a = at_b >= b.size() || (at_a < a.size() && random() % 2 == 0);
+      std::size_t& at = from_a ? at_a : at_b;
+      text += (from_a ? a : b).substr(at, bytes);
+      at += bytes;
+    }
+    const LogFile file = parse_log_file(text, "out");
+    for (const Log& log : file.logs) {
+      if (log.footer) {
+        CHECK(log.records + log.missing == 25);
+      } else {
+        CHECK(log.records + log.missing < 25);
+      }
+      for (const StepSample& step : log.steps) REQUIRE(step.seconds == 0.5);
+    }
+  }
+}
+
+TEST_CASE("framed records between other output, CRLF and NUL bytes") {
+  std::string framed;
+  for (const std::string& line : lines_of(complete_log(kIdA)))
+    framed += "progress 3/20\r\n" + line + "\r\n\n";
+  const LogFile file = parse_log_file(framed, "out");
+  CHECK(file.logs.at(0).records == 25);
+  CHECK(file.foreign == 25);
+  CHECK(file.damaged == 0);
+
+  std::string nuls = std::string(4096, '\0') + "\n" + complete_log(kIdA);
+  nuls.insert(nuls.size() - 100, 1, '\0');
+  const LogFile holes = parse_log_file(nuls, "out");
+  CHECK(holes.foreign == 1);
+  CHECK(holes.damaged == 1);
+  CHECK_FALSE(holes.logs.at(0).footer.has_value());
+}
+
+TEST_CASE("a record glued to other text is not believed") {
+  const auto lines = lines_of(complete_log(kIdA, 1));
+  const LogFile before = parse_log_file("warning: " + lines[0] + "\n" + lines[1] + "\n", "out");
+  CHECK(before.foreign == 1);
+  CHECK(before.logs.at(0).missing == 1);
+  const LogFile behind = parse_log_file(lines[0] + lines[1] + "\n" + lines[2] + "\n", "out");
+  CHECK(behind.damaged == 1);
+  CHECK(behind.logs.at(0).missing == 2);
+}
+
+TEST_CASE("another schema is noticed and not read") {
+  const std::string line = seal(R"({"tessera":2,"t":"header","id":"x"})") + "\n";
+  const LogFile file = parse_log_file(line + complete_log(kIdA), "log");
+  CHECK(file.newer_schema);
+  CHECK(file.damaged == 0);
+  CHECK(file.logs.size() == 1);
+}
+
+TEST_CASE("sealed records with impossible origins are no records") {
+  std::string text;
+  for (
+      const char* object :
+      {R"({"tessera":1,"t":"step"})",
+       R"({"tessera":1,"t":"step","id":"a","rep":0,"try":1,"restart":0,"rank":0,"n":0})",
+       R"({"tessera":1,"t":"step","id":"a","rep":1,"try":99999999999,"restart":0,"rank":0,"n":0})",
+       R"({"tessera":1,"t":"step","id":"a","rep":1,"try":1,"restart":0,"rank":0,"n":-1})",
+       R"({"tessera":1,"t":"step","id":"a","rep":1,"try":1,"restart":0,"rank":0,"n":18446744073709551615})",
+       R"({"tessera":1,"t":"step","id":7,"rep":1,"try":1,"restart":0,"rank":0,"n":0})",
+       R"({"tessera":1,[})"}) {
+    text += seal(object) + "\n";
+  }
+  const LogFile file = parse_log_file(text, "log");
+  CHECK(file.logs.empty());
+  CHECK(file.damaged == 7);
+}
+
+TEST_CASE("records that are there twice are taken once; a second run with the id is a clash") {
+  const std::string text = complete_log(kIdA);
+  const LogFile twice = parse_log_file(text + text, "log", Depth::all);
+  CHECK(twice.logs.at(0).repeated == 25);
+  CHECK(twice.logs[0].steps.size() == 22);
+  CHECK_FALSE(twice.logs[0].clash);
+
+  test::LogText other({.project = "b", .run = "b--7b-s2048-8g-" + kIdA, .id = kIdA});
+  other.add(Kind::header, {{"label", "7b"}});
+  CHECK(parse_log_file(text + other.text(), "log").logs.at(0).clash);
+}
+
+TEST_CASE("events keep their kind and words, or their numbers") {
+  test::LogText log(origin_named(kIdA));
+  log.add(Kind::event, {{"kind", "oom"}, {"requested_bytes", 2147483648}, {"free_bytes", 91}});
+  log.add(Kind::event, {{"kind", "slow"}, {"text", "disk"}});
+  const LogFile file = parse_log_file(log.text(), "log");
+  CHECK(file.logs.at(0).events ==
+        std::vector<Event>{{"oom", "requested_bytes 2147483648, free_bytes 91"}, {"slow", "disk"}});
+}
+
+TEST_CASE("a long log is read at its ends, and whole when its footer is not there") {
+  const test::TemporaryFolder folder;
+  const std::string text = complete_log(kIdA, 3000);
+  REQUIRE(text.size() > 400000);
+  write_file_atomically(folder / "log.1.0.0.jsonl", text);
+  const LogFile ends = read_log_file(folder / "log.1.0.0.jsonl", Depth::row);
+  CHECK_FALSE(ends.whole);
+  CHECK(ends.logs.at(0).header.has_value());
+  CHECK(ends.logs[0].footer->steps.tokens == 1966080);
+  CHECK(ends.damaged + ends.foreign + ends.logs[0].missing == 0);
+  CHECK(read_log_file(folder / "log.1.0.0.jsonl", Depth::all).logs.at(0).steps.size() == 3002);
+
+  // What is no log of one writer may hold another run in its middle.
+  write_file_atomically(folder / "captured.txt", text);
+  CHECK(read_log_file(folder / "captured.txt", Depth::row).whole);
+
+  write_file_atomically(folder / "log.2.0.0.jsonl", text.substr(0, text.size() - 500));
+  const LogFile cut = read_log_file(folder / "log.2.0.0.jsonl", Depth::row);
+  CHECK(cut.whole);
+  CHECK(cut.logs.at(0).steps.size() == 3002);
+}
+
+TEST_CASE("an empty file, a line of 100 MB, a folder, a pipe, no file") {
+  const test::TemporaryFolder folder;
+  write_file_atomically(folder / "empty", "");
+  CHECK(read_log_file(folder / "empty", Depth::row).logs.empty());
+  {
+    std::ofstream out(folder / "long");
+    out << R"({"tessera":1,)";
+    const std::string megabyte(1 << 20, 'x');
+    for (int i = 0; i < 100; ++i) out << megabyte;
+    out << "\n" << complete_log(kIdA);
+  }
+  const LogFile longest = read_log_file(folder / "long", Depth::row);
+  CHECK(longest.damaged == 1);
+  CHECK(longest.logs.at(0).footer.has_value());
+  CHECK_THROWS_WITH_AS(read_log_file(folder.path(), Depth::row),
+                       (folder.path().string() + ": cannot be read: Is a directory").c_str(),
+                       Error);
+  CHECK_THROWS_AS(read_log_file(folder / "none", Depth::row), Error);
+  CHECK_THROWS_WITH_AS(read_log_file("/dev/null", Depth::row),
+                       "/dev/null: cannot be read: it is no regular file", Error);
+}
