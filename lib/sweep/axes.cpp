@@ -160,11 +160,11 @@ Setting parse_setting(std::string_view key, const Value& value) {
 std::vector<Setting> parse_choices(std::string_view key, const Value& value) {
   std::vector<Setting> choices;
   if (key == "batch" && value.kind == Value::Kind::map && value.members.size() == 1 &&
-      value.members.front().second.kind == Value::Kind::list) {
-    for (const Value* count : as_list(value.members.front().second)) {
+      value.members.front().value.kind == Value::Kind::list) {
+    for (const Value* count : as_list(value.members.front().value)) {
       Value one = value;
       one.where = count->where;
-      one.members.front().second = *count;
+      one.members.front().value = *count;
       choices.push_back(parse_setting(key, one));
     }
     return choices;
