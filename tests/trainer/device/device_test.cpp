@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -43,6 +44,9 @@ void* __wrap_malloc(std::size_t bytes) {
 void* operator new(std::size_t bytes) {
   if (void* p = malloc(bytes)) return p;
   throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return malloc(bytes);
 }
 void operator delete(void* p) noexcept {
   std::free(p);
