@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
@@ -81,9 +82,12 @@ Outcome outcome_of_attempt(const fs::path& run_dir, int attempt, std::optional<i
     return outcome.status == Status::ok ? Outcome{Status::start_fail, "ended without a log"}
                                         : outcome;
   }
-  const runlog::Log log = runlog::read_log(*path, runlog::Depth::row);
-  if (log.footer) return {log.footer->status, log.footer->reason};
-  const runlog::StepStatistics steps = runlog::statistics(log.steps);
+  const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);
+  const auto footer =
+      std::ranges::find_if(file.logs, [](const auto& log) { return log.footer.has_value(); });
+  if (footer != file.logs.end()) return {footer->footer->status, footer->footer->reason};
+  const runlog::StepStatistics steps =
+      file.logs.empty() ? runlog::StepStatistics{} : runlog::statistics(file.logs.front().steps);
   std::string reason = "ended without a footer";
   if (exit_code && *exit_code != 0)
     reason = outcome_of_exit(*exit_code).reason + ", without a footer";

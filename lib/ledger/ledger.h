@@ -90,11 +90,18 @@ Contents read_ledger(const std::filesystem::path& project_dir);
 // double a point.
 void require_undamaged(const Contents& contents);
 
-// Appends to this user's file on this host. Hold the project's lock.
+// What to do with a last line that has no end.
+enum class Tail : std::uint8_t {
+  mend,   // its writer is dead: cut it off; only under the project's lock
+  trust,  // the holder of the lock may be writing it
+};
+
+// Appends to this user's file on this host.
 class Ledger {
  public:
-  // Makes the folders; cuts off a torn last line. Error(io).
-  Ledger(const std::filesystem::path& project_dir, std::string user, std::string host);
+  // Makes the folders. Error(io).
+  Ledger(const std::filesystem::path& project_dir, std::string user, std::string host,
+         Tail tail = Tail::mend);
 
   // Fills in utc, user and host, writes and syncs. Error(io): then nothing may be taken as written.
   void append(Entry entry);

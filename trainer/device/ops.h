@@ -61,7 +61,7 @@ struct Gemm {
   bool transpose_a = false;
   bool transpose_b = true;
   bool accumulate = false;
-  Tensor bias;  // [1, n], dtype of a; not together with accumulate
+  Tensor bias = {};  // [1, n], dtype of a; not together with accumulate
 };
 
 // dbias[1, n] (+)= sum over rows of dy [rows, n]. partials: f32 scratch, bias_grad_partials(dy)

@@ -1,0 +1,76 @@
+#include "apps/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "lib/base/clock.h"
+
+namespace tessera::apps {
+
+namespace {
+
+constexpr double kRefresh_s = 0.2;
+
+std::size_t columns(std::FILE* stream) {
+  winsize size{};
+  const bool known = ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 20;
+  return known ? size.ws_col : 80;
+}
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
+  const auto whole = static_cast<long long>(seconds + 0.5);
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
+}
+
+std::string progress_text(const cluster::QueueProgress& progress, double elapsed_s,
+                          std::size_t width) {
+  const int done = progress.ok + progress.failed;
+  std::string text = fmt::format("{}/{} done", done, progress.total);
+  if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
+  text +=
+      fmt::format(", {} running, elapsed {}", progress.running.size(), duration_text(elapsed_s));
+  // The mean of what is done; before the first end nothing is known.
+  if (done > 0 && done < progress.total) {
+    text += fmt::format(", remaining about {}",
+                        duration_text(elapsed_s / done * (progress.total - done)));
+  }
+  if (!progress.running.empty()) text += fmt::format("  {}", progress.running.front());
+  if (text.size() > width) text.resize(width);
+  return text;
+}
+
+ProgressLine::ProgressLine(std::FILE* stream)
+    : stream_(stream), terminal_(::isatty(::fileno(stream)) == 1), start_s_(monotonic_seconds()) {}
+
+ProgressLine::~ProgressLine() {
+  clear();
+}
+
+void ProgressLine::clear() {
+  if (shown_) fmt::print(stream_, "\r\x1b[K");
+  shown_ = false;
+  std::fflush(stream_);
+}
+
+void ProgressLine::show(const cluster::QueueProgress& progress) {
+  const double now = monotonic_seconds();
+  if (!terminal_ || now - last_s_ < kRefresh_s) return;
+  last_s_ = now;
+  fmt::print(stream_, "\r\x1b[K{}", progress_text(progress, now - start_s_, columns(stream_) - 1));
+  std::fflush(stream_);
+  shown_ = true;
+}
+
+void ProgressLine::message(const std::string& text) {
+  clear();
+  fmt::print(stream_, "{}\n", text);
+  std::fflush(stream_);
+}
+
+}  // namespace tessera::apps

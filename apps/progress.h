@@ -1,0 +1,40 @@
+// One line that says how far a sweep is: done, running, failed, elapsed, remaining.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "lib/cluster/local_queue.h"
+
+namespace tessera::apps {
+
+// "1m 05s", "2h 03m"; "0.4s" below ten seconds.
+std::string duration_text(double seconds);
+
+// On a terminal the line is rewritten in place; elsewhere only messages are printed, a line each.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::FILE* stream);
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ~ProgressLine();
+
+  void show(const cluster::QueueProgress& progress);
+  // A line that stays, above the progress line.
+  void message(const std::string& text);
+
+ private:
+  void clear();
+
+  std::FILE* stream_;
+  bool terminal_;
+  bool shown_ = false;
+  double start_s_;
+  double last_s_ = 0;
+};
+
+// Pure, for tests: the line for `progress` after `elapsed_s`, at most `width` columns.
+std::string progress_text(const cluster::QueueProgress& progress, double elapsed_s,
+                          std::size_t width);
+
+}  // namespace tessera::apps

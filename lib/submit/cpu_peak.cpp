@@ -1,0 +1,52 @@
+#include "lib/submit/cpu_peak.h"
+
+#include <fmt/format.h>
+
+#include "lib/base/command.h"
+#include "lib/base/error.h"
+#include "lib/base/numbers.h"
+#include "lib/base/tree.h"
+#include "lib/ledger/state.h"
+
+namespace tessera::submit {
+
+namespace {
+
+// One JSON object that the trainer prints, or nothing if it does not.
+std::optional<Value> ask(const std::vector<std::string>& command) {
+  const CommandResult result = run_command(command);
+  if (result.exit_code != 0) return std::nullopt;
+  try {
+    return parse_json(result.out, "trainer");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::string text_of(const Value& value, std::string_view key) {
+  const Value* member = value.find(key);
+  return member != nullptr && member->kind == Value::Kind::scalar ? member->text : "";
+}
+
+}  // namespace
+
+std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, int threads) {
+  const auto capabilities = ask({trainer.string(), "--capabilities"});
+  if (!capabilities) return std::nullopt;
+  const ledger::CpuPeakKey key{.cpu = text_of(*capabilities, "cpu"),
+                               .threads = threads,
+                               .blas = text_of(*capabilities, "blas")};
+  auto tflops = ledger::cached_cpu_peak(key);
+  if (!tflops) {
+    const auto measured =
+        ask({trainer.string(), "--measure-peak", "--threads", std::to_string(threads)});
+    if (measured) tflops = parse_number(text_of(*measured, "tflops"));
+    if (!tflops || *tflops <= 0) return std::nullopt;
+    ledger::cache_cpu_peak(key, *tflops);
+  }
+  return sweep::Peak{
+      .tflops = *tflops,
+      .source = fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s")};
+}
+
+}  // namespace tessera::submit

@@ -1,0 +1,90 @@
+#include "lib/submit/select.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera::submit {
+
+using runlog::Status;
+
+namespace {
+
+bool wanted(const ledger::AttemptState& attempt, Only only) {
+  const Status status = attempt.status.value_or(Status::unknown);
+  const bool interrupted = attempt.reason.starts_with("interrupted");
+  switch (only) {
+    case Only::missing:
+      return status == Status::missing || status == Status::cancelled ||
+             (interrupted && (status == Status::partial || status == Status::failed));
+    case Only::failed:
+      return status != Status::ok && status != Status::partial && status != Status::cancelled &&
+             status != Status::skipped && status != Status::unknown && status != Status::missing;
+    case Only::oom:
+      return status == Status::oom || status == Status::host_oom;
+    case Only::all:
+      return true;
+  }
+  return false;
+}
+
+bool is_open(const ledger::AttemptState& attempt) {
+  return attempt.last != ledger::Op::final;
+}
+
+std::string describe(const ledger::AttemptState& attempt) {
+  if (is_open(attempt)) return "running";
+  std::string text(to_text(attempt.status.value_or(Status::unknown)));
+  if (!attempt.reason.empty()) text += fmt::format(": {}", attempt.reason);
+  return text;
+}
+
+}  // namespace
+
+const ledger::AttemptState* deciding_attempt(const ledger::RunState& state) {
+  const ledger::AttemptState* deciding = nullptr;
+  for (const ledger::AttemptState& attempt : state.attempts) {
+    const bool hidden =
+        deciding != nullptr && deciding->status == Status::ok && attempt.status != Status::ok;
+    if (!hidden) deciding = &attempt;
+  }
+  return deciding;
+}
+
+std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
+                           const std::map<std::string, ledger::RunState>& states, Only only,
+                           const std::string& user) {
+  std::vector<Choice> choices;
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    for (int repeat = 1; repeat <= planned[i].repeats; ++repeat) {
+      Choice choice;
+      choice.point = i;
+      choice.ref = {.run = planned[i].run, .id = planned[i].id, .repeat = repeat, .attempt = 1};
+      if (repeat > 1) choice.ref.run += fmt::format("-r{}", repeat);
+      const auto found = states.find(choice.ref.run);
+      if (found != states.end() && !found->second.attempts.empty()) {
+        const ledger::RunState& state = found->second;
+        const ledger::AttemptState& deciding = *deciding_attempt(state);
+        choice.ref.attempt = state.attempts.back().attempt + 1;
+        choice.why = describe(deciding);
+        const bool others =
+            std::ranges::any_of(state.attempts, [&](const auto& a) { return a.user != user; });
+        if (std::ranges::any_of(state.attempts, is_open)) {
+          choice.verdict = Verdict::running;
+          choice.why = "running";
+        } else if (others && deciding.user != user) {
+          choice.verdict = Verdict::others;
+        } else {
+          choice.verdict = wanted(deciding, only) ? Verdict::start : Verdict::done;
+        }
+      } else if (only == Only::failed || only == Only::oom) {
+        choice.verdict = Verdict::done;
+        choice.why = "never run";
+      }
+      choices.push_back(std::move(choice));
+    }
+  }
+  return choices;
+}
+
+}  // namespace tessera::submit

@@ -1,0 +1,224 @@
+#include "tests/trainer/device/arena.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "trainer/device/random.h"
+
+namespace tessera::trainer::test {
+namespace {
+
+constexpr std::byte kGuard{0xA5};
+
+float round_to_bf16(float x) {
+  if (std::isnan(x)) return x;
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  bits = (bits + 0x7FFFU + ((bits >> 16) & 1U)) & 0xFFFF0000U;
+  std::memcpy(&x, &bits, sizeof(bits));
+  return x;
+}
+
+Values values_of(const std::string& name, std::int64_t count, double scale, double shift) {
+  std::uint64_t seed = 14695981039346656037U;
+  for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  Values values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double normal = normal_pair(seed, i / 2)[i % 2];
+    values[i] = static_cast<double>(round_to_bf16(static_cast<float>(normal * scale + shift)));
+  }
+  return values;
+}
+
+}  // namespace
+
+double to_double(const std::byte* p, DType dtype) {
+  switch (dtype) {
+    case DType::f64: {
+      double x;
+      std::memcpy(&x, p, sizeof(x));
+      return x;
+    }
+    case DType::f32: {
+      float x;
+      std::memcpy(&x, p, sizeof(x));
+      return static_cast<double>(x);
+    }
+    case DType::bf16: {
+      std::uint16_t half;
+      std::memcpy(&half, p, sizeof(half));
+      const std::uint32_t bits = std::uint32_t{half} << 16;
+      float x;
+      std::memcpy(&x, &bits, sizeof(x));
+      return static_cast<double>(x);
+    }
+    case DType::i32: {
+      std::int32_t x;
+      std::memcpy(&x, p, sizeof(x));
+      return x;
+    }
+  }
+  return 0;
+}
+
+void from_double(double value, std::byte* p, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      std::memcpy(p, &value, sizeof(value));
+      break;
+    case DType::f32: {
+      const auto x = static_cast<float>(value);
+      std::memcpy(p, &x, sizeof(x));
+      break;
+    }
+    case DType::bf16: {
+      const float x = round_to_bf16(static_cast<float>(value));
+      std::uint32_t bits;
+      std::memcpy(&bits, &x, sizeof(bits));
+      const auto half = static_cast<std::uint16_t>(bits >> 16);
+      std::memcpy(p, &half, sizeof(half));
+      break;
+    }
+    case DType::i32: {
+      const auto x = static_cast<std::int32_t>(value);
+      std::memcpy(p, &x, sizeof(x));
+      break;
+    }
+  }
+}
+
+Tensor Arena::make(const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols,
+                   std::int64_t gap, const Values& values, bool compared) {
+  Tensor t{nullptr, dtype, rows, cols, cols + gap};
+  const std::int64_t element = bytes_of(dtype);
+  std::vector<std::byte> host(static_cast<std::size_t>(rows * t.ld * element), kGuard);
+  const auto given = overrides_.find(name);
+  const Values& used = given == overrides_.end() ? values : given->second;
+  if (used.size() != static_cast<std::size_t>(rows * cols)) throw std::logic_error(name);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < cols; ++c) {
+      from_double(used[static_cast<std::size_t>(r * cols + c)],
+                  host.data() + (r * t.ld + c) * element, dtype);
+    }
+  }
+  t.data = allocate_(static_cast<std::int64_t>(host.size()));
+  device_.copy(Stream::compute, t.data, host.data(), static_cast<std::int64_t>(host.size()));
+  entries_.push_back({name, t, compared});
+  return t;
+}
+
+Tensor Arena::in(const std::string& name, std::int64_t rows, std::int64_t cols, double scale,
+                 double shift, std::int64_t gap) {
+  return make(name, dtype_, rows, cols, gap, values_of(name, rows * cols, scale, shift), false);
+}
+
+Tensor Arena::accumulator(const std::string& name, std::int64_t rows, std::int64_t cols,
+                          double scale, double shift) {
+  return make(name, compute_dtype(), rows, cols, 0, values_of(name, rows * cols, scale, shift),
+              true);
+}
+
+Tensor Arena::out(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t gap) {
+  return make(
+      name, dtype_, rows, cols, gap,
+      Values(static_cast<std::size_t>(rows * cols), std::numeric_limits<double>::quiet_NaN()),
+      true);
+}
+
+Tensor Arena::statistics(const std::string& name, std::int64_t rows, std::int64_t cols) {
+  return make(
+      name, compute_dtype(), rows, cols, 0,
+      Values(static_cast<std::size_t>(rows * cols), std::numeric_limits<double>::quiet_NaN()),
+      true);
+}
+
+Tensor Arena::scratch(std::int64_t elements) {
+  return make("scratch", compute_dtype(), 1, elements, 0,
+              Values(static_cast<std::size_t>(elements), std::numeric_limits<double>::quiet_NaN()),
+              false);
+}
+
+Tensor Arena::integers(const std::vector<std::int32_t>& values) {
+  return make("integers", DType::i32, 1, static_cast<std::int64_t>(values.size()), 0,
+              Values(values.begin(), values.end()), false);
+}
+
+const StepInputs* Arena::inputs(const StepInputs& inputs) {
+  std::byte* p = allocate_(sizeof(inputs));
+  device_.copy(Stream::compute, p, &inputs, sizeof(inputs));
+  return reinterpret_cast<const StepInputs*>(p);
+}
+
+StepState* Arena::state(const StepState& state) {
+  std::byte* p = allocate_(sizeof(state));
+  device_.copy(Stream::compute, p, &state, sizeof(state));
+  entries_.push_back({"loss", {p, DType::f32, 1, 1, 1}, true});
+  entries_.push_back({"grad_norm", {p + sizeof(float), DType::f32, 1, 1, 1}, true});
+  entries_.push_back({"clip", {p + 2 * sizeof(float), DType::f32, 1, 1, 1}, true});
+  return reinterpret_cast<StepState*>(p);
+}
+
+Arena::Entry& Arena::find(const std::string& name) {
+  for (Entry& entry : entries_) {
+    if (entry.name == name) return entry;
+  }
+  throw std::logic_error("no tensor " + name);
+}
+
+std::vector<std::byte> Arena::download(const Tensor& t) {
+  std::vector<std::byte> host(static_cast<std::size_t>(t.rows * t.ld * bytes_of(t.dtype)));
+  device_.copy(Stream::compute, host.data(), t.data, static_cast<std::int64_t>(host.size()));
+  device_.record(Stream::compute, 0);
+  device_.host_wait(0);
+  return host;
+}
+
+Values Arena::values(const std::string& name) {
+  const Tensor& t = find(name).tensor;
+  const std::vector<std::byte> host = download(t);
+  Values values;
+  for (std::int64_t r = 0; r < t.rows; ++r) {
+    for (std::int64_t c = 0; c < t.cols; ++c) {
+      values.push_back(to_double(host.data() + (r * t.ld + c) * bytes_of(t.dtype), t.dtype));
+    }
+  }
+  return values;
+}
+
+std::vector<std::string> Arena::compared() const {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) {
+    if (entry.compared) names.push_back(entry.name);
+  }
+  return names;
+}
+
+std::vector<std::byte> Arena::bytes() {
+  std::vector<std::byte> all;
+  for (const Entry& entry : entries_) {
+    if (!entry.compared) continue;
+    const std::vector<std::byte> host = download(entry.tensor);
+    all.insert(all.end(), host.begin(), host.end());
+  }
+  return all;
+}
+
+std::vector<std::string> Arena::overrun() {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) {
+    const Tensor& t = entry.tensor;
+    if (t.ld == t.cols) continue;
+    const std::vector<std::byte> host = download(t);
+    bool touched = false;
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      const auto column = static_cast<std::int64_t>(i) / bytes_of(t.dtype) % t.ld;
+      touched = touched || (column >= t.cols && host[i] != kGuard);
+    }
+    if (touched) names.push_back(entry.name);
+  }
+  return names;
+}
+
+}  // namespace tessera::trainer::test

@@ -1,0 +1,404 @@
+#include "tests/trainer/device/cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tessera::trainer::test {
+namespace {
+
+std::vector<std::int32_t> token_list(std::int64_t rows, std::int32_t vocab) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t t = 0; t < rows; ++t) {
+    tokens.push_back(static_cast<std::int32_t>((t * t * 7 + t / 3) % vocab));
+  }
+  return tokens;
+}
+
+// y = x W^T + b, and all its gradients: the three transpositions that a linear layer needs.
+Case linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool bias, bool accumulate) {
+  Case c;
+  c.name = "linear " + std::to_string(rows) + "x" + std::to_string(in) + "x" + std::to_string(out) +
+           (bias ? " bias" : "") + (accumulate ? " accumulate" : "");
+  c.build = [=](Arena& a) {
+    const Tensor x = a.in("x", rows, in, 1, 0, 3);
+    const Tensor w = a.in("w", out, in, 0.3);
+    const Tensor dy = a.in("dy", rows, out, 1, 0, 1);
+    const Tensor y = a.out("y", rows, out, 2);
+    const Tensor dx = a.out("dx", rows, in);
+    Gemm forward{x, w, y};
+    if (bias) forward.bias = a.in("b", 1, out);
+    const auto gradient = [&](const char* name, std::int64_t r, std::int64_t cols) {
+      return accumulate ? a.accumulator(name, r, cols) : a.statistics(name, r, cols);
+    };
+    std::vector<Op> ops{
+        forward, Gemm{dy, w, dx, false, false},
+        Gemm{dy, x, gradient("dw", out, in), true, false, accumulate},
+        BiasGrad{dy, gradient("db", 1, out), a.scratch(bias_grad_partials(rows, out)), accumulate}};
+    return ops;
+  };
+  c.objective = {{"y", "dy"}};
+  c.gradients = {{"x", "dx"}};
+  if (!accumulate) c.gradients.push_back({"w", "dw"});
+  if (!accumulate && bias) c.gradients.push_back({"b", "db"});
+  return c;
+}
+
+// Both transposed at once, and D += AB in D's own dtype.
+Case gemm_rest() {
+  Case c;
+  c.name = "gemm transposed twice and accumulating";
+  c.build = [](Arena& a) {
+    const Tensor x = a.in("x", 37, 19);
+    const Tensor w = a.in("w", 23, 37);
+    const Tensor d = a.in("d", 19, 23, 5);
+    a.compare("d");
+    return std::vector<Op>{Gemm{x, w, d, true, true, true}};
+  };
+  return c;
+}
+
+// Wider than a block of the bf16 path in each direction.
+Case gemm_blocks() {
+  Case c;
+  c.name = "gemm over several blocks";
+  c.build = [](Arena& a) {
+    const Tensor thin = a.in("thin", 1030, 5);
+    const Tensor wide = a.in("wide", 2053, 5);
+    const Tensor deep = a.in("deep", 3, 4100);
+    const Tensor deep2 = a.in("deep2", 7, 4100);
+    return std::vector<Op>{Gemm{thin, wide, a.out("outer", 1030, 2053)},
+                           Gemm{deep, deep2, a.out("inner", 3, 7)},
+                           Gemm{deep, deep2, a.statistics("inner_f32", 3, 7)}};
+  };
+  return c;
+}
+
+Case attention(std::int64_t batch, std::int64_t seq, std::int64_t q_heads, std::int64_t kv_heads,
+               std::int64_t head_dim) {
+  Case c;
+  c.name = "attention batch " + std::to_string(batch) + " seq " + std::to_string(seq) + " heads " +
+           std::to_string(q_heads) + "/" + std::to_string(kv_heads) + "x" +
+           std::to_string(head_dim);
+  c.build = [=](Arena& a) {
+    const AttentionShape s{batch,    seq,      q_heads,
+                           kv_heads, head_dim, 1 / std::sqrt(static_cast<float>(head_dim))};
+    const std::int64_t width = (q_heads + 2 * kv_heads) * head_dim;
+    const Tensor qkv = a.in("qkv", batch * seq, width, 1.5, 0, 2);
+    const Tensor out = a.out("out", batch * seq, q_heads * head_dim, 1);
+    const Tensor lse = a.statistics("lse", batch * q_heads, seq);
+    const Tensor dout = a.in("dout", batch * seq, q_heads * head_dim);
+    Tensor row_sum = a.scratch(batch * q_heads * seq);
+    row_sum.rows = batch * q_heads;
+    row_sum.cols = row_sum.ld = seq;
+    return std::vector<Op>{
+        AttentionForward{s, qkv, out, lse},
+        AttentionBackward{s, qkv, out, lse, dout, a.out("dqkv", batch * seq, width, 3), row_sum}};
+  };
+  c.objective = {{"out", "dout"}};
+  c.gradients = {{"qkv", "dqkv"}};
+  c.f32_tolerance = 4e-6;
+  c.bf16_tolerance = 6e-3;
+  return c;
+}
+
+enum class Residual { none, add, in_place };
+
+Case norm(model::Norm kind, std::int64_t rows, std::int64_t cols, Residual residual, bool bias) {
+  const bool layernorm = kind == model::Norm::layernorm;
+  Case c;
+  c.name = std::string(layernorm ? "layernorm " : "rmsnorm ") + std::to_string(rows) + "x" +
+           std::to_string(cols) + (residual == Residual::none ? "" : " residual") +
+           (residual == Residual::in_place ? " in place" : "") + (bias ? " bias" : "");
+  c.build = [=](Arena& a) {
+    const Tensor x = a.in("x", rows, cols, 2, 0.5, 1);
+    const Tensor gain = a.in("gain", 1, cols, 0.3, 1);
+    const Tensor dy = a.in("dy", rows, cols);
+    const Tensor y = a.out("y", rows, cols, 2);
+    const Tensor mean = layernorm ? a.statistics("mean", 1, rows) : Tensor{};
+    const Tensor rstd = a.statistics("rstd", 1, rows);
+    NormForward forward{kind, 1e-5F, x, {}, {}, y, gain, {}, mean, rstd};
+    if (bias) forward.bias = a.in("bias", 1, cols);
+    Tensor sum = x;
+    Tensor dsum_in;
+    Tensor dsum;
+    if (residual == Residual::none) {
+      dsum = a.out("dsum", rows, cols);
+    } else {
+      forward.add = a.in("add", rows, cols);
+      if (residual == Residual::in_place) {
+        a.compare("x");
+      } else {
+        sum = a.out("sum", rows, cols);
+      }
+      forward.sum = sum;
+      dsum_in = a.in("dsum_in", rows, cols);
+      dsum = residual == Residual::in_place ? dsum_in : a.out("dsum", rows, cols);
+      if (residual == Residual::in_place) a.compare("dsum_in");
+    }
+    return std::vector<Op>{forward, NormBackward{kind, dy, dsum_in, sum, gain, mean, rstd, dsum,
+                                                 a.statistics("dgain", 1, cols),
+                                                 bias ? a.statistics("dbias", 1, cols) : Tensor{},
+                                                 a.scratch(norm_partials(rows, cols)), false}};
+  };
+  // The residual branch hands dsum_in down as well.
+  c.objective = {{"y", "dy"}};
+  if (residual == Residual::add) c.objective.push_back({"sum", "dsum_in"});
+  if (residual != Residual::in_place) c.gradients = {{"x", "dsum"}, {"gain", "dgain"}};
+  if (residual == Residual::add) c.gradients.push_back({"add", "dsum"});
+  if (bias && residual != Residual::in_place) c.gradients.push_back({"bias", "dbias"});
+  return c;
+}
+
+Case norm_accumulate() {
+  Case c;
+  c.name = "layernorm gradients accumulate";
+  c.build = [](Arena& a) {
+    const Tensor x = a.in("x", 70, 33);
+    const Tensor gain = a.in("gain", 1, 33, 0.3, 1);
+    const Tensor mean = a.statistics("mean", 1, 70);
+    const Tensor rstd = a.statistics("rstd", 1, 70);
+    return std::vector<Op>{
+        NormForward{
+            model::Norm::layernorm, 1e-5F, x, {}, {}, a.out("y", 70, 33), gain, {}, mean, rstd},
+        NormBackward{model::Norm::layernorm,
+                     a.in("dy", 70, 33),
+                     {},
+                     x,
+                     gain,
+                     mean,
+                     rstd,
+                     a.out("dsum", 70, 33),
+                     a.accumulator("dgain", 1, 33, 100),
+                     a.accumulator("dbias", 1, 33, 100),
+                     a.scratch(norm_partials(70, 33)),
+                     true}};
+  };
+  return c;
+}
+
+Case activation(model::Activation kind, std::int64_t rows, std::int64_t cols, double scale) {
+  const bool swiglu = kind == model::Activation::swiglu;
+  Case c;
+  c.name = std::string(to_text(kind)) + " " + std::to_string(rows) + "x" + std::to_string(cols) +
+           " scale " + std::to_string(static_cast<int>(scale));
+  c.build = [=](Arena& a) {
+    const Tensor x = a.in("x", rows, swiglu ? 2 * cols : cols, scale, 0, 3);
+    const Tensor dy = a.in("dy", rows, cols, 1, 0, 1);
+    return std::vector<Op>{ActForward{kind, x, a.out("y", rows, cols, 2)},
+                           ActBackward{kind, x, dy, a.out("dx", rows, x.cols)}};
+  };
+  c.objective = {{"y", "dy"}};
+  c.gradients = {{"x", "dx"}};
+  return c;
+}
+
+// dx may be dy, or x.
+Case activation_in_place(model::Activation kind, bool onto_x) {
+  const bool swiglu = kind == model::Activation::swiglu;
+  Case c;
+  c.name = std::string(to_text(kind)) + " in place of " + (onto_x ? "x" : "dy");
+  c.build = [=](Arena& a) {
+    const Tensor x = a.in("x", 5, swiglu ? 74 : 37, 2);
+    const Tensor dy = a.in("dy", 5, 37);
+    a.compare(onto_x ? "x" : "dy");
+    return std::vector<Op>{ActBackward{kind, x, dy, onto_x ? x : dy}};
+  };
+  return c;
+}
+
+Case embedding(std::int64_t batch, std::int64_t seq, std::int64_t cols, bool positions,
+               bool accumulate) {
+  Case c;
+  c.name = std::string("embedding") + (positions ? " positions" : "") +
+           (accumulate ? " accumulate" : "");
+  c.build = [=](Arena& a) {
+    constexpr std::int32_t kVocab = 29;
+    const std::int64_t rows = batch * seq;
+    const auto tokens = token_list(rows, kVocab - 3);  // the last three never come
+    std::vector<std::int32_t> order(tokens.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t l, std::int32_t r) {
+      return tokens[static_cast<std::size_t>(l)] < tokens[static_cast<std::size_t>(r)];
+    });
+    std::vector<std::int32_t> starts(kVocab + 1, 0);
+    for (const std::int32_t token : tokens) {
+      for (std::size_t v = static_cast<std::size_t>(token) + 1; v < starts.size(); ++v) ++starts[v];
+    }
+    const auto gradient = [&](const char* name, std::int64_t r) {
+      return accumulate ? a.accumulator(name, r, cols) : a.statistics(name, r, cols);
+    };
+    Embed forward{
+        a.integers(tokens), a.in("table", kVocab, cols), {}, a.out("y", rows, cols, 1), seq};
+    EmbedBackward backward{a.integers(order),
+                           a.integers(starts),
+                           a.in("dy", rows, cols),
+                           gradient("dtable", kVocab),
+                           {},
+                           seq,
+                           accumulate,
+                           accumulate};
+    if (positions) {
+      forward.positions = a.in("positions", seq + 2, cols);
+      backward.dpositions = gradient("dpositions", seq + 2);
+    }
+    return std::vector<Op>{forward, backward};
+  };
+  c.objective = {{"y", "dy"}};
+  if (!accumulate) c.gradients = {{"table", "dtable"}};
+  if (!accumulate && positions) c.gradients.push_back({"positions", "dpositions"});
+  return c;
+}
+
+Case cross_entropy(std::int64_t rows, std::int64_t vocab, std::int64_t cols, double scale) {
+  Case c;
+  c.name = "cross_entropy " + std::to_string(rows) + "x" + std::to_string(vocab) + " of " +
+           std::to_string(cols);
+  c.constant_weight = 0.03125;
+  c.build = [=, weight = c.constant_weight](Arena& a) {
+    const Tensor logits = a.in("logits", rows, cols, scale, 0, 5);
+    a.compare("logits");
+    auto targets = token_list(rows, static_cast<std::int32_t>(vocab));
+    targets[1] = -100;
+    targets[0] = static_cast<std::int32_t>(vocab) - 1;
+    StepInputs in;
+    in.inv_tokens = static_cast<float>(weight);
+    const StepInputs* inputs = a.inputs(in);
+    StepState before;
+    before.loss = 0.5;
+    StepState* state = a.state(before);
+    const Tensor row_loss = a.statistics("row_loss", 1, rows);
+    return std::vector<Op>{CrossEntropy{logits, a.integers(targets), row_loss, vocab, inputs},
+                           SumLoss{row_loss, inputs, state, true}};
+  };
+  c.objective = {{"row_loss", ""}};
+  c.gradients = {{"logits", "logits"}};
+  return c;
+}
+
+Case casts() {
+  Case c;
+  c.name = "casts";
+  c.build = [](Arena& a) {
+    const Tensor x = a.in("x", 9, 777, 1, 0, 1);
+    const Tensor wide = a.statistics("wide", 9, 777);
+    const Tensor sum = a.accumulator("sum", 9, 777);
+    const Tensor back = a.out("back", 9, 777, 2);
+    const Tensor added = a.in("added", 9, 777);
+    a.compare("added");
+    return std::vector<Op>{Cast{x, wide}, Cast{x, sum, true}, Cast{sum, back},
+                           Cast{sum, added, true}, Cast{x, a.out("same", 9, 777)}};
+  };
+  return c;
+}
+
+// Several parts, the last of them short; the norm is over max_grad_norm.
+Case gradient_norm() {
+  Case c;
+  c.name = "gradient norm";
+  c.build = [](Arena& a) {
+    constexpr std::int64_t kElements = 150'001;
+    const Tensor x = a.in("x", 1, kElements);
+    StepInputs in;
+    in.max_grad_norm = 1;
+    const std::int64_t parts = squared_norm_partials(kElements);
+    // Doubles in two scratch elements each when the compute dtype is f32.
+    auto* partials = static_cast<double*>(a.scratch(2 * parts).data);
+    return std::vector<Op>{SquaredNorm{x, partials},
+                           FinishNorm{partials, parts, a.inputs(in), a.state({})}};
+  };
+  return c;
+}
+
+Case adamw(bool low_param) {
+  Case c;
+  c.name = low_param ? "adamw with parameters" : "adamw";
+  c.has_f64 = false;
+  c.build = [=](Arena& a) {
+    constexpr std::int64_t kElements = 20'011;
+    StepInputs in;
+    in.lr = 1e-2F;
+    in.weight_decay = 0.1F;
+    in.bias1 = 1 - 0.9F;
+    in.bias2 = 1 - 0.95F;
+    StepState state;
+    state.clip = 0.5;
+    AdamW op{a.accumulator("grad", 1, kElements),
+             a.accumulator("master", 1, kElements),
+             a.accumulator("m", 1, kElements, 0.1),
+             a.accumulator("v", 1, kElements, 0, 0.25),
+             {},
+             0.9F,
+             0.95F,
+             1e-8F,
+             12'345,
+             a.inputs(in),
+             a.state(state)};
+    if (low_param) op.param = a.out("param", 1, kElements);
+    return std::vector<Op>{op};
+  };
+  return c;
+}
+
+Case init() {
+  Case c;
+  c.name = "init";
+  c.build = [](Arena& a) {
+    return std::vector<Op>{Init{a.statistics("weights", 1, 30'001), 1.5F, 0.02F, 42, 7}};
+  };
+  return c;
+}
+
+std::vector<Case> make_cases() {
+  using model::Activation;
+  using model::Norm;
+  std::vector<Case> all{linear(65, 33, 17, true, false),
+                        linear(7, 130, 96, false, false),
+                        linear(100, 20, 31, false, true),
+                        linear(1, 1, 1, true, false),
+                        gemm_rest(),
+                        gemm_blocks(),
+                        attention(2, 64, 2, 2, 32),
+                        attention(1, 77, 3, 3, 16),
+                        attention(2, 131, 4, 2, 24),
+                        attention(1, 200, 3, 1, 80),
+                        attention(2, 1, 2, 1, 8),
+                        attention(1, 17, 1, 1, 5)};
+  for (const Norm kind : {Norm::layernorm, Norm::rmsnorm}) {
+    for (const Residual residual : {Residual::none, Residual::add, Residual::in_place}) {
+      all.push_back(norm(kind, 37, 67, residual, true));
+      all.push_back(norm(kind, 131, 128, residual, false));
+    }
+    all.push_back(norm(kind, 1, 5, Residual::add, true));
+  }
+  all.push_back(norm_accumulate());
+  for (const Activation kind : {Activation::gelu_erf, Activation::gelu_tanh, Activation::swiglu}) {
+    all.push_back(activation(kind, 7, 133, 1));
+    all.push_back(activation(kind, 33, 64, 4));
+    all.push_back(activation_in_place(kind, true));
+    if (kind != Activation::swiglu) all.push_back(activation_in_place(kind, false));
+  }
+  for (const bool positions : {false, true}) {
+    for (const bool accumulate : {false, true}) {
+      all.push_back(embedding(3, 21, 37, positions, accumulate));
+    }
+  }
+  all.push_back(cross_entropy(5, 45, 64, 3));
+  all.push_back(cross_entropy(40, 203, 256, 1));
+  all.push_back(cross_entropy(3, 3, 3, 30));
+  all.push_back(casts());
+  all.push_back(gradient_norm());
+  all.push_back(adamw(false));
+  all.push_back(adamw(true));
+  all.push_back(init());
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = make_cases();
+  return all;
+}
+
+}  // namespace tessera::trainer::test

@@ -1,0 +1,53 @@
+// Casts between floating dtypes. Rounded once: dst. A sum with f32 (or f64 if either side is) is
+// formed before that rounding.
+#include <cstring>
+
+#include "trainer/device/cpu/operations.h"
+#include "trainer/device/cpu/typed.h"
+
+namespace tessera::trainer::cpu {
+namespace {
+
+// Between types that no kernel joins: at most kPiece elements at a time through both compute types.
+constexpr std::int64_t kPiece = 256;
+
+template <class From, class To>
+void cast(const Kernels& kernels, const From* src, To* dst, std::int64_t n, bool accumulate) {
+  const auto& from = storage<From>(kernels);
+  const auto& to = storage<To>(kernels);
+  if constexpr (std::is_same_v<Compute<From>, To>) {
+    accumulate ? from.add_to(src, dst, n) : from.load(src, dst, n);
+  } else if constexpr (std::is_same_v<From, Compute<To>>) {
+    to.store(src, nullptr, dst, n, accumulate);
+  } else {
+    if constexpr (std::is_same_v<From, To>) {
+      if (!accumulate) {
+        std::memcpy(dst, src, static_cast<std::size_t>(n) * sizeof(To));
+        return;
+      }
+    }
+    for (std::int64_t begin = 0; begin < n; begin += kPiece) {
+      const std::int64_t count = std::min(kPiece, n - begin);
+      Compute<From> read[kPiece];
+      Compute<To> converted[kPiece];
+      from.load(src + begin, read, count);
+      for (std::int64_t i = 0; i < count; ++i) converted[i] = static_cast<Compute<To>>(read[i]);
+      to.store(converted, nullptr, dst + begin, count, accumulate);
+    }
+  }
+}
+
+}  // namespace
+
+void run(const Cast& op, const Context& context) {
+  with_storage(op.src.dtype, [&]<class From>() {
+    with_storage(op.dst.dtype, [&]<class To>() {
+      for_blocks(op.src.rows, op.src.cols, [&](std::int64_t r, std::int64_t c, std::int64_t n) {
+        cast<From, To>(context.kernels, row<From>(op.src, r) + c, row<To>(op.dst, r) + c, n,
+                       op.accumulate);
+      });
+    });
+  });
+}
+
+}  // namespace tessera::trainer::cpu

@@ -1,0 +1,24 @@
+// 128 bits that stand for an operation's whole value, so that a run can tell without touching the
+// heap whether an operation was prepared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "trainer/device/ops.h"
+
+namespace tessera::trainer::cpu {
+
+struct Fingerprint {
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+  bool operator==(const Fingerprint&) const = default;
+};
+
+struct FingerprintHash {
+  std::size_t operator()(const Fingerprint& f) const { return f.first; }
+};
+
+Fingerprint fingerprint(const Op& op);
+
+}  // namespace tessera::trainer::cpu

@@ -1,0 +1,42 @@
+// Random parameters: element i is normal number first_index + i of its seed, whoever fills it.
+// Rounded once to the element's type.
+#include "trainer/device/cpu/operations.h"
+#include "trainer/device/cpu/typed.h"
+#include "trainer/device/random.h"
+
+namespace tessera::trainer::cpu {
+namespace {
+
+template <class T>
+void fill(const Init& op, std::int64_t begin, std::int64_t end) {
+  T* dst = elements<T>(op.dst);
+  const auto scale = static_cast<double>(op.stddev);
+  const auto mean = static_cast<double>(op.mean);
+  if (op.stddev == 0) {
+    std::fill(dst + begin, dst + end, static_cast<T>(op.mean));
+    return;
+  }
+  std::int64_t i = begin;
+  while (i < end) {
+    const std::uint64_t index = op.first_index + static_cast<std::uint64_t>(i);
+    const auto normal = normal_pair(op.seed, index / 2);
+    for (std::uint64_t half = index % 2; half < 2 && i < end; ++half, ++i) {
+      dst[i] = static_cast<T>(mean + scale * normal[half]);
+    }
+  }
+}
+
+}  // namespace
+
+void run(const Init& op, const Context&) {
+  const std::int64_t n = op.dst.rows * op.dst.cols;
+  for_blocks(1, n, [&](std::int64_t, std::int64_t begin, std::int64_t count) {
+    if (op.dst.dtype == DType::f64) {
+      fill<double>(op, begin, begin + count);
+    } else {
+      fill<float>(op, begin, begin + count);
+    }
+  });
+}
+
+}  // namespace tessera::trainer::cpu

@@ -1,0 +1,51 @@
+// The operations on the CPU, each threaded by OpenMP. Checked before: cpu_check.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "trainer/device/cpu/kernels.h"
+#include "trainer/device/ops.h"
+
+namespace tessera::trainer::cpu {
+
+struct Context {
+  const Kernels& kernels;
+  int threads;
+  std::span<std::byte> workspace;  // at least workspace_bytes(op), 256-byte aligned
+};
+
+// Error(unsupported) for what the device cannot do, Error(internal) for an operation whose parts do
+// not fit together. Both say which operation and what is wrong.
+void check(const Op& op);
+
+// Scratch of the operation with this many threads.
+std::int64_t workspace_bytes(const Op& op, int threads);
+
+// The best table for this CPU.
+const Kernels& best_kernels();
+
+void run(const Gemm& op, const Context& context);
+void run(const BiasGrad& op, const Context& context);
+void run(const AttentionForward& op, const Context& context);
+void run(const AttentionBackward& op, const Context& context);
+void run(const NormForward& op, const Context& context);
+void run(const NormBackward& op, const Context& context);
+void run(const ActForward& op, const Context& context);
+void run(const ActBackward& op, const Context& context);
+void run(const Embed& op, const Context& context);
+void run(const EmbedBackward& op, const Context& context);
+void run(const CrossEntropy& op, const Context& context);
+void run(const SumLoss& op, const Context& context);
+void run(const Cast& op, const Context& context);
+void run(const SquaredNorm& op, const Context& context);
+void run(const FinishNorm& op, const Context& context);
+void run(const AdamW& op, const Context& context);
+void run(const Init& op, const Context& context);
+
+std::int64_t gemm_workspace_bytes(const Gemm& op);
+std::int64_t attention_workspace_bytes(const AttentionForward& op, int threads);
+std::int64_t attention_workspace_bytes(const AttentionBackward& op, int threads);
+
+}  // namespace tessera::trainer::cpu

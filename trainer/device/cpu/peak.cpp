@@ -1,0 +1,59 @@
+// The rate of plain GEMMs, which MFU on a CPU is measured against.
+#include <cblas.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "trainer/device/device.h"
+#include "trainer/device/random.h"
+
+namespace tessera::trainer {
+namespace {
+
+std::vector<float> random_matrix(std::int64_t elements, std::uint64_t seed) {
+  std::vector<float> matrix(static_cast<std::size_t>(elements));
+  for (std::size_t i = 0; i < matrix.size(); i += 2) {
+    const auto normal = normal_pair(seed, i / 2);
+    matrix[i] = static_cast<float>(normal[0]);
+    matrix[i + 1] = static_cast<float>(normal[1]);
+  }
+  return matrix;
+}
+
+}  // namespace
+
+double measure_gemm_peak_tflops(int threads, double seconds) {
+  if (threads < 1) {
+    throw Error(ExitCode::internal, "measure_gemm_peak_tflops", fmt::format("{} threads", threads));
+  }
+  openblas_set_num_threads(threads);
+  constexpr int kSizes[] = {1024, 2048, 4096};
+  constexpr std::int64_t kLargest = 4096;
+  const std::vector<float> a = random_matrix(kLargest * kLargest, 1);
+  const std::vector<float> b = random_matrix(kLargest * kLargest, 2);
+  std::vector<float> d(a.size());
+  double best = 0;
+  const double start = monotonic_seconds();
+  // Each size once untimed, then in turn until the time is over; a burst or a pause of the clock
+  // meets all of them.
+  for (bool first = true; first || monotonic_seconds() - start < seconds; first = false) {
+    for (const int n : kSizes) {
+      const int repeats = first ? 2 : 1;
+      for (int i = 0; i < repeats; ++i) {
+        const double begin = monotonic_seconds();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, n, n, 1.0F, a.data(), n, b.data(),
+                    n, 0.0F, d.data(), n);
+        const double elapsed = monotonic_seconds() - begin;
+        const double flops = 2.0 * n * n * static_cast<double>(n);
+        if (i > 0 || !first) best = std::max(best, flops / elapsed * 1e-12);
+      }
+      if (!first && monotonic_seconds() - start >= seconds) break;
+    }
+  }
+  return best;
+}
+
+}  // namespace tessera::trainer

@@ -1,0 +1,127 @@
+#include "trainer/device/ops.h"
+
+#include "trainer/device/parts.h"
+
+namespace tessera::trainer {
+namespace {
+
+std::int64_t bytes(const Tensor& t) {
+  return t ? t.rows * t.cols * bytes_of(t.dtype) : 0;
+}
+
+// An output that is added to is read as well.
+std::int64_t bytes(const Tensor& t, bool accumulate) {
+  return bytes(t) * (accumulate ? 2 : 1);
+}
+
+// Multiply-adds of one product of the causal half, counted as 2 FLOPs each: half of 2 S^2 D.
+double attention_product_flops(const AttentionShape& s) {
+  return static_cast<double>(s.batch) * static_cast<double>(s.q_heads) *
+         static_cast<double>(s.seq) * static_cast<double>(s.seq) * static_cast<double>(s.head_dim);
+}
+
+Cost cost_of(const Gemm& o) {
+  const std::int64_t k = o.transpose_a ? o.a.rows : o.a.cols;
+  return {
+      2.0 * static_cast<double>(o.d.rows) * static_cast<double>(o.d.cols) * static_cast<double>(k),
+      bytes(o.a) + bytes(o.b) + bytes(o.d, o.accumulate) + bytes(o.bias)};
+}
+Cost cost_of(const BiasGrad& o) {
+  return {0, bytes(o.dy) + bytes(o.dbias, o.accumulate)};
+}
+Cost cost_of(const AttentionForward& o) {
+  return {2 * attention_product_flops(o.shape), bytes(o.qkv) + bytes(o.out) + bytes(o.lse)};
+}
+Cost cost_of(const AttentionBackward& o) {
+  return {5 * attention_product_flops(o.shape),
+          bytes(o.qkv) + bytes(o.out) + bytes(o.lse) + bytes(o.dout) + bytes(o.dqkv)};
+}
+Cost cost_of(const NormForward& o) {
+  return {0, bytes(o.x) + bytes(o.add) + (o.add ? bytes(o.sum) : 0) + bytes(o.y) + bytes(o.gain) +
+                 bytes(o.bias) + bytes(o.mean) + bytes(o.rstd)};
+}
+Cost cost_of(const NormBackward& o) {
+  return {0, bytes(o.dy) + bytes(o.dsum_in) + bytes(o.sum) + bytes(o.gain) + bytes(o.mean) +
+                 bytes(o.rstd) + bytes(o.dsum) + bytes(o.dgain, o.accumulate) +
+                 bytes(o.dbias, o.accumulate)};
+}
+Cost cost_of(const ActForward& o) {
+  return {0, bytes(o.x) + bytes(o.y)};
+}
+Cost cost_of(const ActBackward& o) {
+  return {0, bytes(o.x) + bytes(o.dy) + bytes(o.dx)};
+}
+// Of the tables, only the rows that are looked up: at least one each, at most the whole table.
+Cost cost_of(const Embed& o) {
+  return {0, bytes(o.tokens) + 2 * bytes(o.y)};
+}
+Cost cost_of(const EmbedBackward& o) {
+  return {0, bytes(o.order) + bytes(o.starts) + bytes(o.dy) +
+                 (o.accumulate_table ? 0 : bytes(o.dtable)) +
+                 bytes(o.dpositions, o.accumulate_positions)};
+}
+Cost cost_of(const CrossEntropy& o) {
+  return {0, 2 * bytes(o.logits) + bytes(o.targets) + bytes(o.row_loss)};
+}
+Cost cost_of(const SumLoss& o) {
+  return {0, bytes(o.row_loss)};
+}
+Cost cost_of(const Cast& o) {
+  return {0, bytes(o.src) + bytes(o.dst, o.accumulate)};
+}
+Cost cost_of(const SquaredNorm& o) {
+  return {0, bytes(o.x)};
+}
+Cost cost_of(const FinishNorm& o) {
+  return {0, o.count * static_cast<std::int64_t>(sizeof(double))};
+}
+Cost cost_of(const AdamW& o) {
+  return {0, bytes(o.grad) + 2 * (bytes(o.master) + bytes(o.m) + bytes(o.v)) + bytes(o.param)};
+}
+Cost cost_of(const Init& o) {
+  return {0, bytes(o.dst)};
+}
+
+struct NameOf {
+  const char* operator()(const Gemm&) const { return "gemm"; }
+  const char* operator()(const BiasGrad&) const { return "bias_grad"; }
+  const char* operator()(const AttentionForward&) const { return "attention_forward"; }
+  const char* operator()(const AttentionBackward&) const { return "attention_backward"; }
+  const char* operator()(const NormForward&) const { return "norm_forward"; }
+  const char* operator()(const NormBackward&) const { return "norm_backward"; }
+  const char* operator()(const ActForward&) const { return "act_forward"; }
+  const char* operator()(const ActBackward&) const { return "act_backward"; }
+  const char* operator()(const Embed&) const { return "embed"; }
+  const char* operator()(const EmbedBackward&) const { return "embed_backward"; }
+  const char* operator()(const CrossEntropy&) const { return "cross_entropy"; }
+  const char* operator()(const SumLoss&) const { return "sum_loss"; }
+  const char* operator()(const Cast&) const { return "cast"; }
+  const char* operator()(const SquaredNorm&) const { return "squared_norm"; }
+  const char* operator()(const FinishNorm&) const { return "finish_norm"; }
+  const char* operator()(const AdamW&) const { return "adamw"; }
+  const char* operator()(const Init&) const { return "init"; }
+};
+
+}  // namespace
+
+const char* op_name(const Op& op) {
+  return std::visit(NameOf{}, op);
+}
+
+std::int64_t bias_grad_partials(std::int64_t rows, std::int64_t cols) {
+  return row_parts(rows) * cols;
+}
+
+std::int64_t norm_partials(std::int64_t rows, std::int64_t cols) {
+  return 2 * row_parts(rows) * cols;
+}
+
+std::int64_t squared_norm_partials(std::int64_t elements) {
+  return (elements + kSquaredNormPart - 1) / kSquaredNormPart;
+}
+
+Cost cost(const Op& op) {
+  return std::visit([](const auto& o) { return cost_of(o); }, op);
+}
+
+}  // namespace tessera::trainer
