@@ -23,8 +23,6 @@ inline std::vector<std::vector<std::string>> csv_records(std::string_view text) 
       quoted = !quoted;
     } else if (c == ',' && !quoted) {
       records.back().emplace_back();
-    } else if (c == '\r' && !quoted) {
-      continue;
     } else if (c == '\n' && !quoted) {
       if (i + 1 < text.size()) records.emplace_back(1);
     } else {

@@ -14,6 +14,7 @@
 #include "lib/base/numbers.h"
 #include "tests/collect/csv_table.h"
 #include "tests/collect/sample_run.h"
+#include "tests/csv.h"
 #include "tests/temporary.h"
 
 using namespace tessera;
@@ -92,7 +93,7 @@ double size_of(const std::string& model) {
 }  // namespace
 
 TEST_CASE("all 216 published rows come out as published") {
-  test::Table published = test::csv_table(read_file("yamls/reference/mpt-published.csv"));
+  test::Table published = test::read_csv("yamls/reference/mpt-published.csv");
   REQUIRE(published.size() == 216);
   const test::TemporaryFolder folder;
   for (std::size_t i = 0; i < published.size(); ++i) {
