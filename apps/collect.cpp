@@ -53,11 +53,11 @@ void declare_sources(CLI::App& app, Options& options) {
   app.add_flag("--offline", options.offline, "Ask no cluster about runs without a log");
 }
 
-// A legal project's name that is no folder, or is one of the workspace's projects too.
+// A legal project's name that is no file or folder here, or is one of the workspace's projects too.
 bool names_project(const std::string& place, const Options& options) {
   if (!sweep::project_fault(place).empty()) return false;
   std::error_code ignored;
-  if (!fs::is_directory(place, ignored)) return true;
+  if (!fs::exists(place, ignored)) return true;
   return fs::is_directory(ledger::resolve_workspace(place, options.workspace) / place, ignored);
 }
 
@@ -184,10 +184,6 @@ int run_collect(const Options& options) {
 }
 
 int run_show(Options options) {
-  // The run's name says its project.
-  const auto parts = collect::parse_run_name(options.run);
-  if (parts && options.places.empty() && options.logs.empty() && options.project.empty())
-    options.project = parts->project;
   std::error_code ignored;
   if (options.run.find('/') != std::string::npos && fs::is_directory(options.run, ignored)) {
     options.places.push_back(options.run);
@@ -195,6 +191,10 @@ int run_show(Options options) {
     if (options.run.empty())
       options.run = fs::absolute(options.places.back()).lexically_normal().parent_path().filename();
   }
+  // The run's name says its project.
+  const auto parts = collect::parse_run_name(options.run);
+  if (parts && options.places.empty() && options.logs.empty() && options.project.empty())
+    options.project = parts->project;
   const collect::Request request = make_request(options);
   collect::Notes notes;
   const auto shown = collect::find_runs(request, options.run, notes);
