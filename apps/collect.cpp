@@ -15,6 +15,7 @@
 #include "collect/show.h"
 #include "collect/writer_csv.h"
 #include "collect/writer_markdown.h"
+#include "collect/writer_mosaic.h"
 #include "lib/base/error.h"
 #include "lib/ledger/state.h"
 #include "lib/sweep/identity.h"
@@ -153,9 +154,10 @@ int run_collect(const Options& options) {
         ExitCode::refused, "--by",
         fmt::format("'{}' comes later: a row is one point, whatever the build", options.by));
   }
-  if (options.format != "table") {
+  const bool mosaic = options.format == "mosaic";
+  if (options.format != "table" && !mosaic) {
     throw Error(ExitCode::refused, "--format",
-                fmt::format("'{}' is not written yet", options.format), "table");
+                fmt::format("'{}' is not written yet", options.format), "table or mosaic");
   }
   collect::Request request = make_request(options);
   request.progress = Progress();
@@ -172,10 +174,13 @@ int run_collect(const Options& options) {
   }
   for (const std::string& reason : without_mfu) fmt::print(stderr, "collect: no MFU: {}\n", reason);
   const std::string project = projects.size() == 1 ? *projects.begin() : std::string();
-  const std::string markdown =
-      collect::markdown(collection.rows, project.empty() ? "Results" : "Results of " + project);
+  const std::string title = project.empty() ? "Results" : "Results of " + project;
+  const std::string markdown = mosaic ? collect::mosaic_markdown(collection.rows)
+                                      : collect::markdown(collection.rows, title);
+  const std::string csv =
+      mosaic ? collect::mosaic_csv(collection.rows) : collect::csv(collection.rows);
   const collect::ResultPaths paths = collect::result_paths(options.save_path, project);
-  collect::save(paths, collect::csv(collection.rows), markdown);
+  collect::save(paths, csv, markdown);
   if (options.print) fmt::print("{}\n", markdown);
   fmt::print("{} row{} of {} run{}: {}, {}\n", collection.rows.size(),
              collection.rows.size() == 1 ? "" : "s", collection.runs,
@@ -222,7 +227,9 @@ int main(int argc, char** argv) {
                  "Stem of the two files, or a folder (default: results/<project>/results)");
   app.add_flag("-p,--print-results", options.print, "Print the table too");
   app.add_option("--by", options.by, "A row for each: build (comes later)");
-  app.add_option("--format", options.format, "Of the tables: table")->type_name("NAME");
+  app.add_option("--format", options.format,
+                 "Of the files: table, or mosaic (20 columns, rounded down as published)")
+      ->type_name("NAME");
   CLI::App* show =
       app.add_subcommand("show", "Specification, log, and the calculation of MFU and HFU of a run");
   show->add_option("run", options.run, "Name or id of the run, or its folder")->required();

@@ -8,6 +8,7 @@
 #include "collect/collection.h"
 #include "lib/base/error.h"
 #include "lib/ledger/ledger.h"
+#include "lib/sweep/run_spec.h"
 #include "tests/collect/sample_run.h"
 #include "tests/temporary.h"
 
@@ -176,6 +177,14 @@ TEST_CASE("the ledger's points without a log are rows, each with its status") {
   };
   append(ledger::Op::intent, submitted);
   append(ledger::Op::accepted, submitted);
+  // Its specification is there, its log is not: it waits.
+  make_directories(folder / "tput" / name(submitted));
+  write_file_atomically(folder / "tput" / name(submitted) / "run.1.json",
+                        sweep::run_spec_json({.project = "tput",
+                                              .id = submitted,
+                                              .run = name(submitted),
+                                              .label = "7b",
+                                              .point = ran.point}));
   append(ledger::Op::intent, lost);
   append(ledger::Op::intent, preempted);
   append(ledger::Op::accepted, preempted);
@@ -191,6 +200,8 @@ TEST_CASE("the ledger's points without a log are rows, each with its status") {
   CHECK(rows[test::id_of(ran)].repeats_asked == 3);
   CHECK(rows[submitted].status == Status::pending);
   CHECK(rows[submitted].facts.job == "77");
+  CHECK(rows[submitted].facts.seq_len == 2048);
+  CHECK(rows[submitted].model == "7b");
   CHECK(rows[lost].status == Status::unknown);
   CHECK(rows[never].status == Status::missing);
   CHECK(rows[never].attempts == 0);

@@ -11,6 +11,7 @@
 #include "collect/collection.h"
 #include "collect/writer_csv.h"
 #include "collect/writer_markdown.h"
+#include "collect/writer_mosaic.h"
 #include "lib/base/numbers.h"
 #include "tests/collect/csv_table.h"
 #include "tests/collect/sample_run.h"
@@ -165,6 +166,32 @@ TEST_CASE("all 216 published rows come out as published") {
   }
   CHECK(tflop_off == 2);
   MESSAGE("worst difference of MFU or HFU: ", worst_mfu, " percent points");
+
+  // As the publishers print: the same text but for what half a token per second changes.
+  const std::string mosaic = collect::mosaic_csv(collection.rows);
+  CHECK(mosaic.starts_with("Model,SeqLen (T),# GPUs,GPU,MFU,HFU,Model TFLOP,"));
+  std::string lf;
+  for (const char c : mosaic) {
+    if (c != '\r') lf += c;
+  }
+  CHECK(mosaic.size() - lf.size() == 217);
+  const test::Table as_published = test::csv_table(lf);
+  REQUIRE(as_published.size() == 216);
+  int other_text = 0;
+  for (std::size_t i = 0; i < as_published.size(); ++i) {
+    for (const auto& [ours, theirs] : {std::pair{"Throughput (S/s)", "samples_per_s"},
+                                       {"Throughput (T/s)", "tokens_per_s"},
+                                       {"Throughput (T/s/GPU)", "tokens_per_s_per_gpu"}}) {
+      CHECK(as_published[i].at(ours) == published[i].at(theirs));
+    }
+    for (const auto& [ours, theirs] :
+         {std::pair{"MFU", "mfu"}, {"HFU", "hfu"}, {"Model TFLOP", "model_tflop"}}) {
+      other_text += as_published[i].at(ours) == published[i].at(theirs) ? 0 : 1;
+    }
+  }
+  MESSAGE(other_text, " of 648 figures differ in their last digit");
+  CHECK(other_text <= 25);
+  CHECK(collect::mosaic_markdown(collection.rows).starts_with("|  Model | SeqLen (T) |"));
 
   // Of the Markdown: headings and the cells that people read.
   std::istringstream lines(collect::markdown(collection.rows, "Results of mpt"));
