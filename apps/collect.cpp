@@ -15,6 +15,7 @@
 #include "collect/show.h"
 #include "collect/writer_csv.h"
 #include "collect/writer_markdown.h"
+#include "collect/writer_mosaic.h"
 #include "lib/base/error.h"
 #include "lib/ledger/state.h"
 #include "lib/sweep/identity.h"
@@ -53,11 +54,11 @@ void declare_sources(CLI::App& app, Options& options) {
   app.add_flag("--offline", options.offline, "Ask no cluster about runs without a log");
 }
 
-// A legal project's name that is no folder, or is one of the workspace's projects too.
+// A legal project's name that is no file or folder here, or is one of the workspace's projects too.
 bool names_project(const std::string& place, const Options& options) {
   if (!sweep::project_fault(place).empty()) return false;
   std::error_code ignored;
-  if (!fs::is_directory(place, ignored)) return true;
+  if (!fs::exists(place, ignored)) return true;
   return fs::is_directory(ledger::resolve_workspace(place, options.workspace) / place, ignored);
 }
 
@@ -153,9 +154,10 @@ int run_collect(const Options& options) {
         ExitCode::refused, "--by",
         fmt::format("'{}' comes later: a row is one point, whatever the build", options.by));
   }
-  if (options.format != "table") {
+  const bool mosaic = options.format == "mosaic";
+  if (options.format != "table" && !mosaic) {
     throw Error(ExitCode::refused, "--format",
-                fmt::format("'{}' is not written yet", options.format), "table");
+                fmt::format("'{}' is not written yet", options.format), "table or mosaic");
   }
   collect::Request request = make_request(options);
   request.progress = Progress();
@@ -172,10 +174,13 @@ int run_collect(const Options& options) {
   }
   for (const std::string& reason : without_mfu) fmt::print(stderr, "collect: no MFU: {}\n", reason);
   const std::string project = projects.size() == 1 ? *projects.begin() : std::string();
-  const std::string markdown =
-      collect::markdown(collection.rows, project.empty() ? "Results" : "Results of " + project);
+  const std::string title = project.empty() ? "Results" : "Results of " + project;
+  const std::string markdown = mosaic ? collect::mosaic_markdown(collection.rows)
+                                      : collect::markdown(collection.rows, title);
+  const std::string csv =
+      mosaic ? collect::mosaic_csv(collection.rows) : collect::csv(collection.rows);
   const collect::ResultPaths paths = collect::result_paths(options.save_path, project);
-  collect::save(paths, collect::csv(collection.rows), markdown);
+  collect::save(paths, csv, markdown);
   if (options.print) fmt::print("{}\n", markdown);
   fmt::print("{} row{} of {} run{}: {}, {}\n", collection.rows.size(),
              collection.rows.size() == 1 ? "" : "s", collection.runs,
@@ -184,10 +189,6 @@ int run_collect(const Options& options) {
 }
 
 int run_show(Options options) {
-  // The run's name says its project.
-  const auto parts = collect::parse_run_name(options.run);
-  if (parts && options.places.empty() && options.logs.empty() && options.project.empty())
-    options.project = parts->project;
   std::error_code ignored;
   if (options.run.find('/') != std::string::npos && fs::is_directory(options.run, ignored)) {
     options.places.push_back(options.run);
@@ -195,6 +196,10 @@ int run_show(Options options) {
     if (options.run.empty())
       options.run = fs::absolute(options.places.back()).lexically_normal().parent_path().filename();
   }
+  // The run's name says its project.
+  const auto parts = collect::parse_run_name(options.run);
+  if (parts && options.places.empty() && options.logs.empty() && options.project.empty())
+    options.project = parts->project;
   const collect::Request request = make_request(options);
   collect::Notes notes;
   const auto shown = collect::find_runs(request, options.run, notes);
@@ -222,7 +227,9 @@ int main(int argc, char** argv) {
                  "Stem of the two files, or a folder (default: results/<project>/results)");
   app.add_flag("-p,--print-results", options.print, "Print the table too");
   app.add_option("--by", options.by, "A row for each: build (comes later)");
-  app.add_option("--format", options.format, "Of the tables: table")->type_name("NAME");
+  app.add_option("--format", options.format,
+                 "Of the files: table, or mosaic (20 columns, rounded down as published)")
+      ->type_name("NAME");
   CLI::App* show =
       app.add_subcommand("show", "Specification, log, and the calculation of MFU and HFU of a run");
   show->add_option("run", options.run, "Name or id of the run, or its folder")->required();

@@ -214,7 +214,10 @@ Collection collect_rows(const Request& request) {
 }
 
 std::vector<ShownRun> find_runs(const Request& request, const std::string& name, Notes& notes) {
-  Gatherer gatherer(request, notes);
+  // Both a name and an id are part of the run's name: other runs' logs need not be read.
+  Request narrowed = request;
+  narrowed.selection.filters.push_back(name);
+  Gatherer gatherer(narrowed, notes);
   std::vector<ShownRun> shown;
   for (LocatedRun& located : gatherer.gather(runlog::Depth::all)) {
     if (located.run.run != name && located.run.id != name) continue;

@@ -68,13 +68,13 @@ constexpr Column kColumns[] = {
     {"GPU", [](R r) { return cell(r.gpu); }},
     {"MFU", [](R r) { return cell(r.mfu_pct); }, Style::percent},
     {"HFU", [](R r) { return cell(r.hfu_pct); }, Style::percent},
-    {"Model TFLOP", [](R r) { return cell(r.model_tflops); }},
+    {"Model TFLOP", [](R r) { return cell(r.model_tflops); }, Style::rate},
     {"MicroBatchSize", [](R r) { return cell(r.facts.microbatch_size); }},
     {"GradAccum", [](R r) { return cell(r.facts.accum); }},
     {"GlobalBatchSize", [](R r) { return cell(r.facts.global_batch); }},
-    {"Throughput (S/s)", [](R r) { return cell(r.samples_per_s); }},
-    {"Throughput (T/s)", [](R r) { return cell(r.tokens_per_s); }},
-    {"Throughput (T/s/GPU)", [](R r) { return cell(r.tokens_per_s_per_gpu); }},
+    {"Throughput (S/s)", [](R r) { return cell(r.samples_per_s); }, Style::rate},
+    {"Throughput (T/s)", [](R r) { return cell(r.tokens_per_s); }, Style::rate},
+    {"Throughput (T/s/GPU)", [](R r) { return cell(r.tokens_per_s_per_gpu); }, Style::rate},
     {"GlobalBatchSize (T)", [](R r) { return cell(r.global_batch_tokens); }},
     {"Precision", [](R r) { return cell(r.facts.precision); }},
     {"MP Mode", [](R r) { return cell(r.facts.mixed_precision); }},
@@ -197,6 +197,16 @@ std::string short_text(const Cell& value, Style style) {
   if (const auto* number = std::get_if<double>(&value))
     return style == Style::percent ? two_places(*number) : three_digits(*number);
   return exact_text(value);
+}
+
+std::string published_text(const Cell& value, Style style) {
+  const auto* number = std::get_if<double>(&value);
+  if (number == nullptr) return exact_text(value);
+  if (style == Style::rate) return fmt::format("{:.0f}", std::floor(*number));
+  if (style != Style::percent) return exact_text(value);
+  std::string text = two_places(*number);
+  if (text.ends_with('0')) text.pop_back();
+  return text;
 }
 
 }  // namespace tessera::collect

@@ -18,6 +18,7 @@ using Cell = std::variant<std::monostate, std::string, std::int64_t, std::uint64
 enum class Style : std::uint8_t {
   plain,    // whole, or three significant digits below 100
   percent,  // two places
+  rate,     // as plain; published rounded down to a whole number
 };
 
 struct Column {
@@ -34,5 +35,7 @@ std::span<const Column> columns();
 std::string exact_text(const Cell& cell);
 // For people.
 std::string short_text(const Cell& cell, Style style);
+// As MosaicML's tables have it: rates rounded down, percentages with at most two places.
+std::string published_text(const Cell& cell, Style style);
 
 }  // namespace tessera::collect

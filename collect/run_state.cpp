@@ -125,6 +125,11 @@ Outcome without_footer(Outcome outcome, const Attempt& attempt, const AttemptSta
     return attempt.log ? with(outcome, Status::failed, cause + log_faults(attempt))
                        : with(outcome, Status::start_fail, cause + " and wrote no record");
   }
+  // Only a specification: the run waits, or what the ledger knows happened to it.
+  if (submitted != nullptr && !attempt.log_file && !attempt.process) {
+    const Outcome waiting = outcome_without_files(submitted);
+    return with(outcome, waiting.status, waiting.reason);
+  }
   const std::string what = attempt.log        ? log_faults(attempt).substr(2)
                            : attempt.log_file ? "the log holds no record"
                                               : "there is no log";

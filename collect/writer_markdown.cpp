@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collect/columns.h"
-#include "collect/sizes.h"
+#include "lib/base/numbers.h"
 
 namespace tessera::collect {
 
@@ -132,7 +132,7 @@ std::string legend(std::span<const Row* const> rows) {
   for (const Row* row : rows) {
     if (!row->peak_tflops) continue;
     peaks.insert(fmt::format("{}: {} TFLOP/s a device ({})", group_of(*row),
-                             three_digits(*row->peak_tflops), row->peak_source));
+                             shortest(*row->peak_tflops), row->peak_source));
   }
   for (const std::string& peak : peaks) text += fmt::format("* Peak of {}.\n", markdown_cell(peak));
   std::set<std::string> bases;

@@ -35,16 +35,19 @@ class LogText {
     record["mono_s"] = static_cast<double>(n_) * 0.5;
     record.update(fields);
     text_ += seal(record.dump()) + "\n";
+    absorb(facts_, record);
     ++n_;
     return *this;
   }
 
   const std::string& text() const { return text_; }
   const runlog::Origin& origin() const { return origin_; }
+  const runlog::Facts& facts() const { return facts_; }  // of all records so far
 
  private:
   runlog::Origin origin_;
   std::string text_;
+  runlog::Facts facts_;
   int n_ = 0;
 };
 

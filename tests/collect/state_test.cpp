@@ -1,0 +1,331 @@
+// What a run's files say about how it ended.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "collect/aggregate.h"
+#include "collect/collection.h"
+#include "lib/base/process.h"
+#include "tests/collect/sample_run.h"
+#include "tests/temporary.h"
+
+using namespace tessera;
+using runlog::Status;
+
+namespace {
+
+test::SampleRun sample() {
+  test::SampleRun run;
+  run.point = test::sample_point("7b", 2048, 48, 6);
+  return run;
+}
+
+collect::Request request_for(const std::filesystem::path& workspace) {
+  collect::Request request;
+  request.projects = {{.workspace = workspace, .name = "tput"}};
+  request.catalogues.built_in = hardware::built_in_catalogue();
+  return request;
+}
+
+std::vector<collect::Row> rows_of(const std::filesystem::path& workspace) {
+  return collect::collect_rows(request_for(workspace)).rows;
+}
+
+collect::Row only_row(const std::filesystem::path& workspace) {
+  auto rows = rows_of(workspace);
+  REQUIRE(rows.size() == 1);
+  return rows[0];
+}
+
+std::string without_footer(test::SampleRun run) {
+  run.footer = false;
+  return test::sample_log(run);
+}
+
+void write_process(const std::filesystem::path& folder, const ProcessRef& process) {
+  write_file_atomically(folder / "run.1.pid", process_json(process, "kim"));
+}
+
+// A process that has ended.
+ProcessRef dead_process() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  ProcessRef process = this_process();
+  process.pid = child;
+  process.start_ticks = start_ticks(child).value();
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  return process;
+}
+
+}  // namespace
+
+TEST_CASE("a log cut at any byte gives the right row or says that it is incomplete") {
+  test::SampleRun run = sample();
+  run.measured = 3;
+  const std::string text = test::sample_log(run);
+  const test::TemporaryFolder folder;
+  const auto run_folder = test::write_sample(folder.path(), run, text);
+  const collect::Row whole = only_row(folder.path());
+  REQUIRE(whole.status == Status::ok);
+  for (std::size_t cut = 0; cut < text.size() - 1; ++cut) {
+    CAPTURE(cut);
+    write_file_atomically(run_folder / "log.1.0.0.jsonl", text.substr(0, cut));
+    const collect::Row row = only_row(folder.path());
+    REQUIRE(row.status != Status::ok);
+    REQUIRE((row.status == Status::partial || row.status == Status::unknown));
+    REQUIRE_FALSE(row.reason.empty());
+    REQUIRE(row.id == whole.id);
+    REQUIRE(row.mfu_pct.has_value() == (row.status == Status::partial));
+    // Equal steps: what is left of them has the right speed.
+    if (row.mfu_pct) REQUIRE(*row.mfu_pct == doctest::Approx(*whole.mfu_pct));
+  }
+  write_file_atomically(run_folder / "log.1.0.0.jsonl", text.substr(0, text.size() - 1));
+  CHECK(only_row(folder.path()).status == Status::ok);
+}
+
+TEST_CASE("flipped bits never change a figure") {
+  const test::SampleRun run = sample();
+  const std::string text = test::sample_log(run);
+  const test::TemporaryFolder folder;
+  const auto run_folder = test::write_sample(folder.path(), run, text);
+  const collect::Row whole = only_row(folder.path());
+  std::mt19937 random(29);
+  for (int i = 0; i < 500; ++i) {
+    std::string flipped = text;
+    for (int flips = 0; flips < 1 + i % 4; ++flips) {
+      char& byte = flipped[random() % flipped.size()];
+      byte = static_cast<char>(static_cast<unsigned char>(byte) ^ (1U << random() % 8));
+    }
+    write_file_atomically(run_folder / "log.1.0.0.jsonl", flipped);
+    const collect::Row row = only_row(folder.path());
+    if (row.mfu_pct) REQUIRE(*row.mfu_pct == doctest::Approx(*whole.mfu_pct));
+    REQUIRE((row.status == Status::ok || !row.reason.empty()));
+  }
+}
+
+TEST_CASE("foreign and binary files are named and left out, never a row's figure") {
+  const test::TemporaryFolder folder;
+  const auto run_folder = test::write_sample(folder.path(), sample(),
+                                             "\x7f"
+                                             "ELF\0\0\1\n\xff\xfe");
+  const auto collection = collect::collect_rows(request_for(folder.path()));
+  REQUIRE(collection.rows.size() == 1);
+  CHECK(collection.rows[0].status == Status::unknown);
+  CHECK(collection.rows[0].reason == "the log holds no record");
+  REQUIRE(collection.notes.lines().size() == 1);
+  CHECK(collection.notes.lines()[0] ==
+        (run_folder / "log.1.0.0.jsonl").string() + ": no record of a run log in it; left out");
+}
+
+TEST_CASE("a log whose point does not have the id that it claims is named and left out") {
+  test::SampleRun run = sample();
+  const test::TemporaryFolder folder;
+  test::write_sample(folder.path(), run);
+  // The same run's folder and records, around another point.
+  test::SampleRun other = run;
+  other.point.microbatch_size = 3;
+  test::LogText log(test::origin_of(run));
+  log.add(runlog::Kind::header,
+          {{"label", "7b"}, {"point", runlog::Json::parse(sweep::point_json(other.point))}});
+  other.attempt = 2;
+  test::write_sample(folder.path(), run);
+  write_file_atomically(folder / "tput" / test::name_of(run) / "log.2.0.0.jsonl", [&] {
+    runlog::Origin origin = test::origin_of(run);
+    origin.attempt = 2;
+    test::LogText second(origin);
+    second.add(runlog::Kind::header,
+               {{"label", "7b"}, {"point", runlog::Json::parse(sweep::point_json(other.point))}});
+    return second.text();
+  }());
+  const auto collection = collect::collect_rows(request_for(folder.path()));
+  REQUIRE(collection.rows.size() == 1);
+  CHECK(collection.rows[0].attempts == 1);
+  REQUIRE(collection.notes.lines().size() == 1);
+  CHECK(collection.notes.lines()[0].find("log.2.0.0.jsonl: the header's point has the id") !=
+        std::string::npos);
+}
+
+TEST_CASE("a living process is running, a dead one is partial, failed or start-fail") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  const auto run_folder = test::write_sample(folder.path(), run, without_footer(run));
+  write_process(run_folder, this_process());
+  CHECK(only_row(folder.path()).status == Status::running);
+  CHECK_FALSE(only_row(folder.path()).mfu_pct.has_value());
+
+  const ProcessRef dead = dead_process();
+  write_process(run_folder, dead);
+  collect::Row row = only_row(folder.path());
+  CHECK(row.status == Status::partial);
+  CHECK(row.reason ==
+        fmt::format("the log ends after 12 steps: process {} on {} is gone; log: no footer",
+                    dead.pid, dead.host));
+  CHECK(row.marks == std::vector{collect::Mark::partial});
+
+  run.measured = 0;
+  run.warmup = 1;
+  test::write_sample(folder.path(), run, without_footer(run));
+  CHECK(only_row(folder.path()).status == Status::failed);
+
+  std::filesystem::remove(run_folder / "log.1.0.0.jsonl");
+  row = only_row(folder.path());
+  CHECK(row.status == Status::start_fail);
+  CHECK(row.reason.find("wrote no record") != std::string::npos);
+}
+
+TEST_CASE("a process of another host cannot be asked: what the log shows is told") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  run.measured = 0;
+  ProcessRef elsewhere = this_process();
+  elsewhere.host = "another-host";
+  const auto run_folder = test::write_sample(folder.path(), run, without_footer(run));
+  write_process(run_folder, elsewhere);
+  const collect::Row row = only_row(folder.path());
+  CHECK(row.status == Status::unknown);
+  CHECK(row.reason.find("on another-host cannot be asked from here") != std::string::npos);
+}
+
+TEST_CASE("every status of a footer is the row's, with its reason") {
+  const test::TemporaryFolder folder;
+  for (const Status status : {Status::oom, Status::host_oom, Status::timeout, Status::nan,
+                              Status::comm_error, Status::start_fail, Status::failed}) {
+    test::SampleRun run = sample();
+    run.status = status;
+    run.reason = "because";
+    test::write_sample(folder.path(), run);
+    const collect::Row row = only_row(folder.path());
+    CHECK(row.status == status);
+    CHECK(row.reason == "because");
+    CHECK_FALSE(row.tokens_per_s.has_value());
+    CHECK_FALSE(row.mfu_pct.has_value());
+  }
+}
+
+TEST_CASE("a footer that says ok without a measured step is not believed") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  run.measured = 0;
+  test::write_sample(folder.path(), run);
+  CHECK(only_row(folder.path()).status == Status::unknown);
+}
+
+TEST_CASE("the newest complete attempt counts, and a later failed one does not hide it") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  run.step_s = 2.0;
+  test::write_sample(folder.path(), run);
+  run.attempt = 2;
+  run.step_s = 1.0;
+  test::write_sample(folder.path(), run);
+  run.attempt = 3;
+  run.status = Status::oom;
+  run.commit = "other";
+  test::write_sample(folder.path(), run);
+  collect::Row row = only_row(folder.path());
+  CHECK(row.status == Status::ok);
+  CHECK(row.attempt == 2);
+  CHECK(row.attempts == 3);
+  CHECK(*row.tokens_per_s == doctest::Approx(48 * 2048.0));
+  CHECK(row.marks == std::vector{collect::Mark::stale});
+
+  // A partial one is better than none, an ok one better than a newer partial one.
+  run.attempt = 4;
+  run.status = Status::partial;
+  run.reason = "interrupted";
+  test::write_sample(folder.path(), run);
+  CHECK(only_row(folder.path()).attempt == 2);
+  const auto run_folder = folder / "tput" / test::name_of(run);
+  std::filesystem::remove(run_folder / "log.1.0.0.jsonl");
+  std::filesystem::remove(run_folder / "log.2.0.0.jsonl");
+  row = only_row(folder.path());
+  CHECK(row.attempt == 4);
+  CHECK(row.status == Status::partial);
+}
+
+TEST_CASE("restarts of an attempt are told apart") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  test::write_sample(folder.path(), run, without_footer(run));
+  run.restart = 1;
+  test::write_sample(folder.path(), run);
+  const collect::Row row = only_row(folder.path());
+  CHECK(row.status == Status::ok);
+  CHECK(row.attempts == 2);
+  CHECK(row.log.ends_with("log.1.1.0.jsonl"));
+}
+
+TEST_CASE("repeats are medianed whole, and only measured ones") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  run.repeats = 5;
+  for (const double step_s : {1.0, 4.0, 2.0, 8.0}) {
+    run.step_s = step_s;
+    test::write_sample(folder.path(), run);
+    ++run.repeat;
+  }
+  run.status = Status::oom;
+  test::write_sample(folder.path(), run);
+  const collect::Row row = only_row(folder.path());
+  CHECK(row.footer.steps.median_s == 4.0);  // the lower one of four speeds
+  CHECK(row.run.ends_with("-r2"));
+  CHECK(row.repeats_ok == 4);
+  CHECK(row.repeats_asked == 5);
+  CHECK(row.attempts == 5);
+  CHECK(*row.repeat_spread_pct == doctest::Approx(100 * (1.0 - 1.0 / 8) * 4));
+  CHECK(row.reason == "repeat 5: oom");
+}
+
+TEST_CASE("two devices are never averaged, nor two counts of one device") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  test::write_sample(folder.path(), run);
+  run.repeat = 2;
+  run.device = "NVIDIA H200";
+  run.gpu = "h200";
+  test::write_sample(folder.path(), run);
+  run.repeat = 3;
+  run.device_count = 4;
+  test::write_sample(folder.path(), run);
+  const auto rows = rows_of(folder.path());
+  REQUIRE(rows.size() == 3);
+  for (const auto& row : rows) CHECK(row.repeats_ok == 1);
+}
+
+TEST_CASE("a run that found no device joins the row of its point") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  run.repeats = 2;
+  test::write_sample(folder.path(), run);
+  run.repeat = 2;
+  run.device = "";
+  run.status = Status::start_fail;
+  run.reason = "busy";
+  test::write_sample(folder.path(), run);
+  const collect::Row row = only_row(folder.path());
+  CHECK(row.status == Status::ok);
+  CHECK(row.repeats_ok == 1);
+  CHECK(row.reason == "repeat 2: start-fail");
+}
+
+TEST_CASE(
+    "points that differ only in microbatch, sharding or checkpointing are rows of their own") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  test::write_sample(folder.path(), run);
+  run.point.microbatch_size = 3;
+  test::write_sample(folder.path(), run);
+  run.point.sharding_strategy = Sharding::shard_grad_op;
+  test::write_sample(folder.path(), run);
+  run.point.activation_checkpointing = Checkpointing::full;
+  test::write_sample(folder.path(), run);
+  CHECK(rows_of(folder.path()).size() == 4);
+}
