@@ -65,9 +65,9 @@ class Builder : public Json::json_sax_t {
       parent.items.emplace_back().where = fmt::format("{}[{}]", parent.where, index);
       return parent.items.back();
     }
-    parent.members.emplace_back(key_, Value{}).second.where =
-        fmt::format("{}{}{}", parent.where, top ? ":" : ".", key_);
-    return parent.members.back().second;
+    Value& value = parent.members.emplace_back(Member{.key = key_, .value = {}}).value;
+    value.where = fmt::format("{}{}{}", parent.where, top ? ":" : ".", key_);
+    return value;
   }
 
   bool scalar(std::string text, bool quoted, Value::Kind kind = Value::Kind::scalar) {

@@ -24,10 +24,9 @@ std::string_view kind_name(const Value& value) {
   return "?";
 }
 
-const Value& scalar(const Value& value, std::string_view wanted) {
+void require_scalar(const Value& value, std::string_view wanted) {
   if (value.kind != Value::Kind::scalar)
     bad_value(value, fmt::format("{} where {} belongs", kind_name(value), wanted));
-  return value;
 }
 
 }  // namespace
@@ -38,8 +37,8 @@ void bad_value(const Value& value, std::string_view what, std::string_view fix) 
 
 const Value* Value::find(std::string_view key) const {
   const auto found =
-      std::ranges::find_if(members, [&](const auto& member) { return member.first == key; });
-  return found == members.end() ? nullptr : &found->second;
+      std::ranges::find_if(members, [&](const auto& member) { return member.key == key; });
+  return found == members.end() ? nullptr : &found->value;
 }
 
 Fields::Fields(const Value& map, std::string_view what) : map_(map), what_(what) {
@@ -76,7 +75,7 @@ void Fields::finish() {
 }
 
 std::int64_t as_integer(const Value& value, std::int64_t low, std::int64_t high) {
-  scalar(value, "an integer");
+  require_scalar(value, "an integer");
   if (value.quoted)
     bad_value(value, fmt::format("'{}' is quoted text, not an integer", value.text),
               "remove the quotes");
@@ -93,7 +92,7 @@ std::int64_t as_integer(const Value& value, std::int64_t low, std::int64_t high)
 }
 
 double as_number(const Value& value) {
-  scalar(value, "a number");
+  require_scalar(value, "a number");
   const auto number = value.quoted ? std::nullopt : parse_number(value.text);
   if (!number)
     bad_value(value, fmt::format("'{}' is not a number", value.text), "write it like 67 or 1.2e-4");
@@ -101,14 +100,15 @@ double as_number(const Value& value) {
 }
 
 bool as_bool(const Value& value) {
-  scalar(value, "true or false");
+  require_scalar(value, "true or false");
   if (!value.quoted && value.text == "true") return true;
   if (!value.quoted && value.text == "false") return false;
   bad_value(value, fmt::format("'{}' is not a boolean", value.text), "write true or false");
 }
 
 std::string as_text(const Value& value) {
-  return scalar(value, "text").text;
+  require_scalar(value, "text");
+  return value.text;
 }
 
 std::vector<const Value*> as_list(const Value& value) {

@@ -18,18 +18,25 @@
 
 namespace tessera {
 
+struct Member;
+
 struct Value {
   enum class Kind : std::uint8_t { null, scalar, list, map };
   Kind kind = Kind::null;
   std::string text;     // of a scalar, as written
   bool quoted = false;  // a scalar that can only be text
   std::vector<Value> items;
-  std::vector<std::pair<std::string, Value>> members;  // in file order; keys are unique
+  std::vector<Member> members;  // in file order; keys are unique
   std::string where;
   std::string key_where;  // of a member in YAML: where its key stands
 
   bool is_null() const { return kind == Kind::null; }
   const Value* find(std::string_view key) const;  // member of a map, or nullptr
+};
+
+struct Member {
+  std::string key;
+  Value value;
 };
 
 // Reads the members of a map by name. `finish` refuses the keys that nobody asked for and names the

@@ -46,10 +46,10 @@ Value convert(const YAML::Node& node, const std::string& name) {
           bad_value(key, fmt::format("key '{}' stands twice in this mapping", key.text),
                     "keep one of them");
         }
-        value.members.emplace_back(key.text, convert(member.second, name));
-        value.members.back().second.key_where = key.where;
+        value.members.push_back({.key = key.text, .value = convert(member.second, name)});
+        value.members.back().value.key_where = key.where;
         // An absent value has no place of its own.
-        if (value.members.back().second.is_null()) value.members.back().second.where = key.where;
+        if (value.members.back().value.is_null()) value.members.back().value.where = key.where;
       }
       break;
   }

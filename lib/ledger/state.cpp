@@ -79,10 +79,14 @@ void remember_project(const std::string& project, const fs::path& workspace) {
   write_state("projects.json", json);
 }
 
-fs::path resolve_workspace(const std::string& project, const std::string& asked) {
+fs::path resolve_workspace(const std::string& project, const std::string& asked,
+                           const std::string& of_cluster) {
   const auto remembered = remembered_workspace(project);
   const std::string named = !asked.empty() ? asked : variable("TESSERA_WORKSPACE");
-  if (named.empty()) return remembered ? *remembered : fs::absolute("runs").lexically_normal();
+  if (named.empty()) {
+    return remembered ? *remembered
+                      : fs::absolute(of_cluster.empty() ? "runs" : of_cluster).lexically_normal();
+  }
   fs::path workspace = fs::absolute(named).lexically_normal();
   if (!workspace.has_filename()) workspace = workspace.parent_path();
   std::error_code ignored;

@@ -21,11 +21,12 @@ std::optional<std::filesystem::path> remembered_workspace(const std::string& pro
 // Remembers both. Error(io) if the state directory cannot be written.
 void remember_project(const std::string& project, const std::filesystem::path& workspace);
 
-// Where a project's runs are: `asked` (--workspace), else $TESSERA_WORKSPACE, else the remembered
-// one, else ./runs, as an absolute path. An explicit one that contradicts the remembered one is
-// Error(conflict) that names both, unless the remembered one no longer exists: else a sweep would
-// be run twice from two folders.
-std::filesystem::path resolve_workspace(const std::string& project, const std::string& asked);
+// Where a project's runs are, as an absolute path: `asked` (--workspace), else $TESSERA_WORKSPACE,
+// else the remembered one, else `of_cluster` (the cluster file's), else ./runs. An explicit one
+// that contradicts the remembered one is Error(conflict) that names both, unless the remembered one
+// no longer exists: else a sweep would be run twice from two folders.
+std::filesystem::path resolve_workspace(const std::string& project, const std::string& asked,
+                                        const std::string& of_cluster = {});
 
 // Peak of this machine's CPU in TFLOP/s for (CPU model, threads, BLAS), measured once.
 struct CpuPeakKey {

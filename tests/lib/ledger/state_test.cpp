@@ -34,6 +34,8 @@ TEST_CASE("the last project and its workspace are remembered") {
   CHECK(resolve_workspace("a", "") == "/x/runs");
   CHECK(resolve_workspace("new", "") == std::filesystem::absolute("runs"));
   CHECK(resolve_workspace("new", "/z/w/") == "/z/w");
+  CHECK(resolve_workspace("new", "", "/of/cluster") == "/of/cluster");
+  CHECK(resolve_workspace("a", "", "/of/cluster") == "/x/runs");
 }
 
 TEST_CASE("another workspace for a known project is an error that names both") {

@@ -1,0 +1,90 @@
+#include "apps/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/cluster/surroundings.h"
+#include "lib/sweep/identity.h"
+
+namespace tessera::apps {
+
+namespace {
+
+// Without --gpu_types: every GPU that the clusters have, each dropped where it is not.
+void add_gpus_of_clusters(sweep::Grid& grid, const cluster::Loaded& loaded) {
+  std::vector<sweep::Setting> named = settings_of(grid, "cluster");
+  if (named.empty()) named.push_back({"cluster", std::string("local"), {}});
+  sweep::Axis axis;
+  axis.keys = {"gpu"};
+  for (const sweep::Setting& setting : named) {
+    const auto& view = loaded.surroundings.clusters.at(std::get<std::string>(setting.value));
+    for (const sweep::ClusterGpu& gpu : view.gpus) {
+      const sweep::Setting choice{"gpu", gpu.name, setting.where};
+      const bool known = std::ranges::any_of(axis.choices, [&](const sweep::Assignment& other) {
+        return other.front().value == choice.value;
+      });
+      if (!known) axis.choices.push_back({choice});
+    }
+  }
+  // Outside the number of devices, as a reader of the table expects.
+  auto& axes = grid.matrix->axes;
+  const auto place = std::ranges::find_if(
+      axes, [](const sweep::Axis& other) { return other.keys.front() == "gpus"; });
+  axes.insert(place, std::move(axis));
+}
+
+}  // namespace
+
+std::string slug_of(const Plan& plan, const sweep::Planned& point) {
+  return sweep::slug(point.label, point.point, plan.project);
+}
+
+Plan make_plan(const SubmitRequest& request) try {
+  sweep::Grid grid = request.grid;
+  cluster::Loaded loaded = cluster::load_surroundings(grid, request.gpu_catalogue);
+  if (!request.chooses_gpu) add_gpus_of_clusters(grid, loaded);
+  Plan plan;
+  plan.project = request.project;
+  plan.repeats = request.repeats;
+  plan.expansion = sweep::expand(grid, loaded.surroundings);
+  plan.clusters = std::move(loaded.clusters);
+  plan.catalogue = std::move(loaded.surroundings.catalogue);
+  return plan;
+} catch (const Error& fault) {
+  const bool of_flags =
+      fault.where().starts_with('-') || (fault.where().empty() && !request.has_sweep);
+  if (fault.code() == ExitCode::input && of_flags) throw Error(ExitCode::usage, "", fault.what());
+  throw;
+}
+
+void require_runnable(const SubmitRequest& request, const Plan& plan) {
+  if (!request.not_runnable.empty())
+    throw Error(ExitCode::refused, "--RUN", request.not_runnable.front());
+  std::string first_cluster;
+  for (const sweep::Planned& each : plan.expansion.points) {
+    const cluster::Cluster& cluster = plan.clusters.at(each.point.cluster);
+    if (cluster.kind != cluster::Kind::local) {
+      throw Error(
+          ExitCode::refused, "--RUN",
+          fmt::format("cluster {} is of kind {}, which can be planned for but not run on yet",
+                      cluster.name, to_text(cluster.kind)),
+          "run on a cluster of kind local");
+    }
+    if (first_cluster.empty()) first_cluster = cluster.name;
+    if (first_cluster != cluster.name) {
+      throw Error(ExitCode::refused, "--RUN",
+                  fmt::format("the plan has points on {} and on {}", first_cluster, cluster.name),
+                  "submit to one cluster at a time, with --where or -c");
+    }
+    if (each.point.microbatch_size == sweep::kAutoMicrobatch) {
+      throw Error(
+          ExitCode::refused, "--RUN",
+          fmt::format("point {} ({}) has microbatch_size auto, and memory is not planned yet",
+                      each.id, slug_of(plan, each)),
+          "give --microbatch_size or set microbatch_size");
+    }
+  }
+}
+
+}  // namespace tessera::apps

@@ -1,0 +1,208 @@
+#include "apps/plan_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace tessera::apps {
+
+namespace {
+
+constexpr std::size_t kRows = 40;
+constexpr std::size_t kDropLines = 10;  // a reason
+constexpr std::size_t kValues = 16;     // an axis
+
+struct Column {
+  const char* title;
+  bool right;  // numbers
+  std::string (*cell)(const sweep::Planned&);
+};
+
+template <class E>
+std::string name(E value) {
+  return std::string(to_text(value));
+}
+
+const Column kColumns[] = {
+    {"model", false, [](const sweep::Planned& p) { return p.label; }},
+    {"seq_len", true, [](const sweep::Planned& p) { return std::to_string(p.point.seq_len); }},
+    {"cluster", false, [](const sweep::Planned& p) { return p.point.cluster; }},
+    {"gpus", true, [](const sweep::Planned& p) { return std::to_string(p.point.gpus); }},
+    {"gpu", false, [](const sweep::Planned& p) { return p.point.gpu; }},
+    {"global_batch", true,
+     [](const sweep::Planned& p) { return std::to_string(p.point.global_batch); }},
+    {"microbatch", true,
+     [](const sweep::Planned& p) {
+       return p.point.microbatch_size == sweep::kAutoMicrobatch
+                  ? std::string("auto")
+                  : std::to_string(p.point.microbatch_size);
+     }},
+    {"precision", false, [](const sweep::Planned& p) { return name(p.point.precision); }},
+    {"mixed", false, [](const sweep::Planned& p) { return name(p.point.mixed_precision); }},
+    {"sharding", false, [](const sweep::Planned& p) { return name(p.point.sharding_strategy); }},
+    {"checkpointing", false,
+     [](const sweep::Planned& p) { return name(p.point.activation_checkpointing); }},
+    {"warmup+measured", true,
+     [](const sweep::Planned& p) {
+       return fmt::format("{}+{}", p.point.warmup, p.point.steps - p.point.warmup);
+     }},
+    {"id", false, [](const sweep::Planned& p) { return p.id; }},
+};
+
+std::string line_of(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    line += kColumns[i].right ? fmt::format("{:>{}}", cells[i], widths[i])
+                              : fmt::format("{:<{}}", cells[i], widths[i]);
+    line += "  ";
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string rows_of(const std::vector<sweep::Planned>& points, std::size_t count) {
+  std::vector<std::vector<std::string>> rows(1);
+  for (const Column& column : kColumns) rows.front().emplace_back(column.title);
+  for (std::size_t i = 0; i < count; ++i) {
+    auto& row = rows.emplace_back();
+    for (const Column& column : kColumns) row.push_back(column.cell(points[i]));
+  }
+  std::vector<std::size_t> widths(std::size(kColumns));
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) text += line_of(row, widths);
+  return text;
+}
+
+struct Count {
+  std::string cell;
+  std::size_t points = 0;
+};
+
+// How many points have which cell: text in the order of first appearance, numbers ascending.
+std::vector<Count> counts_of(const std::vector<sweep::Planned>& points, const Column& column) {
+  std::vector<Count> counts;
+  std::map<std::string, std::size_t> index;
+  for (const sweep::Planned& point : points) {
+    const std::string cell = column.cell(point);
+    const auto [known, is_new] = index.try_emplace(cell, counts.size());
+    if (is_new) counts.push_back({cell, 0});
+    ++counts[known->second].points;
+  }
+  if (column.right) {
+    std::ranges::stable_sort(counts, [](const Count& a, const Count& b) {
+      return std::pair(a.cell.size(), a.cell) < std::pair(b.cell.size(), b.cell);
+    });
+  }
+  return counts;
+}
+
+// "  model: 125m 54, 350m 12" for each column that varies.
+std::string axes_of(const std::vector<sweep::Planned>& points) {
+  std::string text;
+  for (const Column& column : kColumns) {
+    if (std::string_view(column.title) == "id") continue;
+    const std::vector<Count> counts = counts_of(points, column);
+    if (counts.size() < 2) continue;
+    if (counts.size() > kValues) {
+      text += fmt::format("  {}: {} values, {} to {}\n", column.title, counts.size(),
+                          counts.front().cell, counts.back().cell);
+      continue;
+    }
+    std::vector<std::string> parts;
+    for (const Count& count : counts)
+      parts.push_back(fmt::format("{} {}", count.cell, count.points));
+    text += fmt::format("  {}: {}\n", column.title, fmt::join(parts, ", "));
+  }
+  return text;
+}
+
+std::string drops_of(const Plan& plan, bool all_rows) {
+  const auto& dropped = plan.expansion.dropped;
+  if (dropped.empty()) return {};
+  std::string text = drop_summary(plan) + "\n";
+  std::map<sweep::DropReason, std::size_t> shown;
+  for (const sweep::Dropped& drop : dropped) {
+    if (!all_rows && ++shown[drop.reason] > kDropLines) continue;
+    std::vector<std::string> values;
+    for (const auto& [key, value] : drop.values) {
+      if (key != "model") values.push_back(fmt::format("{}={}", key, value));
+    }
+    text += fmt::format("  {}: {} ({} {})\n", to_text(drop.reason), drop.detail, drop.label,
+                        fmt::join(values, " "));
+  }
+  for (const auto& [reason, count] : shown) {
+    if (count > kDropLines) {
+      text += fmt::format("  {}: {} more, shown with --all\n", to_text(reason), count - kDropLines);
+    }
+  }
+  return text;
+}
+
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string drop_summary(const Plan& plan) {
+  std::map<sweep::DropReason, std::size_t> counts;
+  for (const sweep::Dropped& drop : plan.expansion.dropped) ++counts[drop.reason];
+  if (counts.empty()) return {};
+  std::vector<std::string> parts;
+  for (const auto& [reason, count] : counts)
+    parts.push_back(fmt::format("{} {}", count, to_text(reason)));
+  return fmt::format("{} dropped: {}", plan.expansion.dropped.size(), fmt::join(parts, ", "));
+}
+
+std::string plan_table(const Plan& plan, bool all_rows) {
+  const auto& points = plan.expansion.points;
+  std::string text;
+  if (!points.empty()) {
+    const std::size_t count = all_rows ? points.size() : std::min(points.size(), kRows);
+    text += rows_of(points, count);
+    if (count < points.size()) {
+      text +=
+          fmt::format("... {} more, shown with --all; points by axis:\n", points.size() - count);
+      text += axes_of(points);
+    }
+  }
+  if (!points.empty() && !plan.expansion.dropped.empty()) text += "\n";
+  text += drops_of(plan, all_rows);
+  if (!points.empty()) {
+    text += fmt::format("\n{} point{}{} of project {}. Submit with --RUN.\n", points.size(),
+                        points.size() == 1 ? "" : "s",
+                        plan.repeats > 1 ? fmt::format(" x {} repeats", plan.repeats) : "",
+                        plan.project);
+  }
+  return text;
+}
+
+std::string plan_json(const Plan& plan) {
+  std::string text = "{\"points\":[";
+  const char* separator = "\n";
+  for (const sweep::Planned& each : plan.expansion.points) {
+    text += fmt::format(R"({}{{"id":"{}","label":{},"slug":"{}","point":{}}})", separator, each.id,
+                        quoted(each.label), slug_of(plan, each), sweep::point_json(each.point));
+    separator = ",\n";
+  }
+  text += "],\"dropped\":[";
+  separator = "\n";
+  for (const sweep::Dropped& drop : plan.expansion.dropped) {
+    std::string values;
+    for (const auto& [key, value] : drop.values) {
+      values += fmt::format("{}{}:{}", values.empty() ? "" : ",", quoted(key), quoted(value));
+    }
+    text += fmt::format(R"({}{{"reason":"{}","detail":{},"label":{},"values":{{{}}}}})", separator,
+                        to_text(drop.reason), quoted(drop.detail), quoted(drop.label), values);
+    separator = ",\n";
+  }
+  return text + "]}\n";
+}
+
+}  // namespace tessera::apps

@@ -1,0 +1,20 @@
+// Prints plans: a table for people, JSON for programs.
+#pragma once
+
+#include <string>
+
+#include "apps/plan.h"
+
+namespace tessera::apps {
+
+// 40 points, then counts per axis; `all_rows`: every point. Drops with their reasons at the end.
+std::string plan_table(const Plan& plan, bool all_rows);
+
+// {"points":[{"id","label","slug","point"}],"dropped":[{"reason","detail","label","values"}]}, one
+// point or drop a line.
+std::string plan_json(const Plan& plan);
+
+// "3 dropped: 2 batch, 1 cluster", or "" if none is.
+std::string drop_summary(const Plan& plan);
+
+}  // namespace tessera::apps

@@ -1,0 +1,52 @@
+// submit: plans a sweep and, with --RUN, submits it.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "apps/plan.h"
+#include "apps/plan_table.h"
+#include "apps/submit_flags.h"
+#include "apps/submit_run.h"
+#include "lib/base/error.h"
+
+namespace {
+
+using namespace tessera;
+
+int submit(int argc, const char* const* argv) {
+  bool help_shown = false;
+  const apps::SubmitRequest request = apps::parse_submit(argc, argv, help_shown);
+  if (help_shown) return 0;
+  if (request.verb == "status") return apps::run_status(request);
+  if (request.verb == "cancel") return apps::run_cancel(request);
+
+  const apps::Plan plan = apps::make_plan(request);
+  for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);
+  for (const std::string& note : plan.expansion.notes) fmt::print(stderr, "submit: {}\n", note);
+  const bool is_empty = plan.expansion.points.empty();
+  if (!request.run || is_empty) {
+    fmt::print("{}",
+               request.json ? apps::plan_json(plan) : apps::plan_table(plan, request.all_rows));
+  }
+  if (is_empty) {
+    const std::string drops = apps::drop_summary(plan);
+    throw Error(ExitCode::empty, "", "no point is left",
+                drops.empty() ? "the sweep is empty" : drops);
+  }
+  return request.run ? apps::run_plan(request, plan) : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return submit(argc, argv);
+  } catch (const Error& error) {
+    fmt::print(stderr, "submit: {}\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "submit: internal fault: {}\n", error.what());
+    return static_cast<int>(ExitCode::internal);
+  }
+}

@@ -1,0 +1,42 @@
+// The command line of submit as a value. Numbers are read by lib/base/numbers: CLI11 reads `011` as
+// 9 and saturates overflows in silence.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/sweep/grid.h"
+
+namespace tessera::apps {
+
+struct SubmitRequest {
+  std::string verb;                // empty: plan or submit; status, cancel
+  std::vector<std::string> names;  // of a verb: PROJECT, then runs
+
+  sweep::Grid grid;
+  bool has_sweep = false;
+  bool chooses_gpu = false;  // false: points are planned on every GPU that their cluster has
+
+  std::string project;  // "" of a verb: the last one used
+  int repeats = 1;
+  bool run = false;
+  std::string only = "missing";  // missing, failed, oom, all
+  int max_parallel = 0;          // 0: as the cluster file says
+  std::string workspace;         // empty: decided by state and cluster file
+  bool break_lock = false;
+
+  bool json = false;
+  bool all_rows = false;
+  std::string gpu_catalogue;
+
+  std::vector<std::string> warnings;  // one line each, for stderr
+  // Given, planned with, but not to be run with yet: "--image: ...". --RUN refuses them.
+  std::vector<std::string> not_runnable;
+};
+
+// Error(usage) for a wrong command line, Error(refused) for what is understood but comes later,
+// Error(input) for a wrong sweep file. `help_shown`: --help or --version was asked for and has been
+// printed.
+SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown);
+
+}  // namespace tessera::apps

@@ -1,0 +1,229 @@
+#include "collect/collection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "collect/aggregate.h"
+#include "lib/ledger/ledger.h"
+
+namespace tessera::collect {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// The ledgers beside the runs, each read once.
+class Ledgers {
+ public:
+  struct Known {
+    ledger::Contents contents;
+    std::map<std::string, ledger::RunState> runs;
+  };
+
+  const Known& of(const fs::path& project_folder, Notes& notes) {
+    const fs::path folder = fs::absolute(project_folder).lexically_normal();
+    const auto [at, added] = known_.try_emplace(folder);
+    if (added) {
+      at->second.contents = ledger::read_ledger(folder);
+      at->second.runs = ledger::run_states(at->second.contents);
+      for (const ledger::Damage& damage : at->second.contents.damage)
+        notes.add(damage.where, damage.what + "; left out");
+    }
+    return at->second;
+  }
+
+ private:
+  std::map<fs::path, Known> known_;
+};
+
+struct LocatedRun {
+  Run run;
+  const ledger::RunState* submitted = nullptr;
+};
+
+// All runs that are asked for, with logs or without.
+class Gatherer {
+ public:
+  Gatherer(const Request& request, Notes& notes) : request_(request), notes_(notes) {}
+
+  std::vector<LocatedRun> gather(runlog::Depth depth) {
+    std::vector<RunFiles> files;
+    std::set<fs::path> project_folders;
+    for (const Project& project : request_.projects) {
+      std::ranges::move(find_project(project.workspace, project.name), std::back_inserter(files));
+      project_folders.insert(project.workspace / project.name);
+    }
+    for (const fs::path& folder : request_.folders) {
+      std::ranges::move(find_below(folder, notes_), std::back_inserter(files));
+      project_folders.insert(folder);
+    }
+    forget_doubles(files);
+    std::erase_if(files, [&](const RunFiles& of_run) { return !maybe_wanted(of_run); });
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      if (auto run = read_run(files[i], notes_, depth)) add_run(*std::move(run), files[i].folder);
+      if (request_.progress) request_.progress(i + 1, files.size());
+    }
+    std::vector<fs::path> logs;
+    for (const fs::path& path : request_.logs)
+      std::ranges::move(find_files(path, notes_), std::back_inserter(logs));
+    for (Run& run : read_loose_logs(logs, notes_)) add_run(std::move(run), {});
+    for (const fs::path& folder : project_folders) add_submitted(folder);
+    return std::move(runs_);
+  }
+
+  Ledgers& ledgers() { return ledgers_; }
+
+ private:
+  // The same folder may be named twice, also by a link.
+  static void forget_doubles(std::vector<RunFiles>& files) {
+    std::set<fs::path> seen;
+    std::erase_if(files, [&](const RunFiles& of_run) {
+      std::error_code fault;
+      const fs::path real = fs::canonical(of_run.folder, fault);
+      return !fault && !seen.insert(real).second;
+    });
+  }
+
+  // By the folder's name if it is a run's; others are read first.
+  bool maybe_wanted(const RunFiles& files) const {
+    const std::string name = fs::absolute(files.folder).lexically_normal().filename().string();
+    const auto parts = parse_run_name(name);
+    return !parts || request_.selection.takes(parts->project, name);
+  }
+
+  void add_run(Run run, const fs::path& folder) {
+    if (!request_.selection.takes(run.project, run.run)) return;
+    LocatedRun located{.run = std::move(run)};
+    if (!folder.empty()) {
+      const auto& known =
+          ledgers_.of(fs::absolute(folder).lexically_normal().parent_path(), notes_);
+      const auto found = known.runs.find(located.run.run);
+      if (found != known.runs.end()) located.submitted = &found->second;
+    }
+    names_.insert(located.run.run);
+    runs_.push_back(std::move(located));
+  }
+
+  // Runs that the ledger knows and that have no files here.
+  void add_submitted(const fs::path& project_folder) {
+    const auto& known = ledgers_.of(project_folder, notes_);
+    for (const auto& [name, state] : known.runs) {
+      const auto parts = parse_run_name(name);
+      if (!parts || names_.contains(name)) continue;
+      if (!request_.selection.takes(parts->project, name)) continue;
+      Run run{.project = parts->project,
+              .run = name,
+              .id = state.ref.id,
+              .repeat = state.ref.repeat,
+              .folder = project_folder / name,
+              .attempts = {}};
+      names_.insert(name);
+      runs_.push_back({.run = std::move(run), .submitted = &state});
+    }
+  }
+
+  const Request& request_;
+  Notes& notes_;
+  Ledgers ledgers_;
+  std::vector<LocatedRun> runs_;
+  std::set<std::string> names_;
+};
+
+// A selected point none of whose repeats was ever submitted.
+Row missing_row(const std::string& project, const ledger::Entry& plan,
+                const ledger::PlannedPoint& point, const Catalogues& catalogues) {
+  Run run;
+  run.project = project;
+  run.run = point.run;
+  run.id = point.id;
+  RunOutcome outcome;
+  outcome.outcome = outcome_without_files(nullptr);
+  outcome.outcome.facts.label = point.label;
+  outcome.outcome.facts.user = plan.user;
+  if (!plan.cluster.empty()) outcome.outcome.facts.cluster = plan.cluster;
+  outcome.outcome.facts.repeats = point.repeats;
+  return make_row(run, outcome, catalogues);
+}
+
+Row skipped_row(const std::string& project, const ledger::Entry& plan,
+                const ledger::DroppedPoint& point, const Catalogues& catalogues) {
+  Run run;
+  run.project = project;
+  RunOutcome outcome;
+  outcome.outcome.status = runlog::Status::skipped;
+  outcome.outcome.reason =
+      point.detail.empty() ? point.reason : fmt::format("{}: {}", point.reason, point.detail);
+  outcome.outcome.facts.label = point.label;
+  outcome.outcome.facts.user = plan.user;
+  return make_row(run, outcome, catalogues);
+}
+
+// What was planned in the ledger: points without a run become rows, and repeats are as asked for.
+void add_planned(const std::string& project, const ledger::Contents& contents,
+                 const Request& request, std::vector<Row>& rows) {
+  std::map<std::string, int> repeats;
+  std::set<std::string> with_run;
+  for (const Row& row : rows) {
+    if (row.project == project) with_run.insert(row.id);
+  }
+  std::set<std::tuple<std::string, std::string, std::string>> dropped;
+  for (const ledger::Entry& entry : contents.entries) {
+    for (const ledger::PlannedPoint& point : entry.points) {
+      int& asked = repeats[point.id];
+      asked = std::max(asked, point.repeats);
+      if (request.selection.takes(project, point.run) && with_run.insert(point.id).second)
+        rows.push_back(missing_row(project, entry, point, request.catalogues));
+    }
+    // A submit that is given again drops the same points again.
+    for (const ledger::DroppedPoint& point : entry.dropped) {
+      if (!request.selection.filters.empty() || !request.selection.takes(project, "")) continue;
+      if (dropped.insert({point.label, point.reason, point.detail}).second)
+        rows.push_back(skipped_row(project, entry, point, request.catalogues));
+    }
+  }
+  for (Row& row : rows) {
+    const auto asked = repeats.find(row.id);
+    if (row.project == project && asked != repeats.end())
+      row.repeats_asked = std::max(row.repeats_asked, asked->second);
+  }
+}
+
+}  // namespace
+
+Collection collect_rows(const Request& request) {
+  Collection collection;
+  Gatherer gatherer(request, collection.notes);
+  std::vector<Row> rows;
+  for (const LocatedRun& located : gatherer.gather(runlog::Depth::row)) {
+    rows.push_back(
+        make_row(located.run, outcome_of(located.run, located.submitted), request.catalogues));
+  }
+  collection.runs = rows.size();
+  for (const Project& project : request.projects) {
+    add_planned(project.name,
+                gatherer.ledgers().of(project.workspace / project.name, collection.notes).contents,
+                request, rows);
+  }
+  collection.rows = aggregate(std::move(rows));
+  return collection;
+}
+
+std::vector<ShownRun> find_runs(const Request& request, const std::string& name, Notes& notes) {
+  Gatherer gatherer(request, notes);
+  std::vector<ShownRun> shown;
+  for (LocatedRun& located : gatherer.gather(runlog::Depth::all)) {
+    if (located.run.run != name && located.run.id != name) continue;
+    ShownRun run{.run = std::move(located.run)};
+    run.outcome = outcome_of(run.run, located.submitted);
+    run.row = make_row(run.run, run.outcome, request.catalogues);
+    shown.push_back(std::move(run));
+  }
+  return shown;
+}
+
+}  // namespace tessera::collect

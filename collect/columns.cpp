@@ -1,0 +1,202 @@
+#include "collect/columns.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <optional>
+#include <type_traits>
+
+#include "collect/sizes.h"
+#include "lib/base/numbers.h"
+
+namespace tessera::collect {
+
+namespace {
+
+template <class T>
+Cell cell(const std::optional<T>& value) {
+  if (!value) return {};
+  if constexpr (std::is_same_v<T, double>) {
+    if (!std::isfinite(*value)) return {};
+  }
+  return *value;
+}
+
+Cell cell(const std::string& text) {
+  if (text.empty()) return {};
+  return text;
+}
+
+// Of figures that only a run with measured steps has.
+template <class T>
+Cell if_measured(const Row& row, const T& value) {
+  if (row.footer.steps.measured <= 0) return {};
+  return value;
+}
+
+Cell checkpointed(const Row& row) {
+  if (!row.facts.activation_checkpointing) return {};
+  return *row.facts.activation_checkpointing != "none";
+}
+
+Cell marks_of(const Row& row) {
+  std::vector<std::string_view> names;
+  for (const Mark mark : row.marks) names.push_back(to_text(mark));
+  return cell(fmt::format("{}", fmt::join(names, " ")));
+}
+
+Cell env_of(const Row& row) {
+  if (!row.facts.env) return {};
+  std::string text;
+  for (const auto& [name, value] : *row.facts.env)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  return cell(text);
+}
+
+// What is computed again in the backward pass.
+Cell recompute_of(const Row& row) {
+  return cell(row.facts.recompute ? row.facts.recompute : row.facts.activation_checkpointing);
+}
+
+using R = const Row&;
+
+constexpr Column kColumns[] = {
+    {"Model", [](R r) { return cell(r.model); }},
+    {"SeqLen (T)", [](R r) { return cell(r.facts.seq_len); }},
+    {"# GPUs", [](R r) { return cell(r.facts.gpus); }},
+    {"GPU", [](R r) { return cell(r.gpu); }},
+    {"MFU", [](R r) { return cell(r.mfu_pct); }, Style::percent},
+    {"HFU", [](R r) { return cell(r.hfu_pct); }, Style::percent},
+    {"Model TFLOP", [](R r) { return cell(r.model_tflops); }},
+    {"MicroBatchSize", [](R r) { return cell(r.facts.microbatch_size); }},
+    {"GradAccum", [](R r) { return cell(r.facts.accum); }},
+    {"GlobalBatchSize", [](R r) { return cell(r.facts.global_batch); }},
+    {"Throughput (S/s)", [](R r) { return cell(r.samples_per_s); }},
+    {"Throughput (T/s)", [](R r) { return cell(r.tokens_per_s); }},
+    {"Throughput (T/s/GPU)", [](R r) { return cell(r.tokens_per_s_per_gpu); }},
+    {"GlobalBatchSize (T)", [](R r) { return cell(r.global_batch_tokens); }},
+    {"Precision", [](R r) { return cell(r.facts.precision); }},
+    {"MP Mode", [](R r) { return cell(r.facts.mixed_precision); }},
+    {"Sharding Strategy", [](R r) { return cell(r.facts.sharding_strategy); }},
+    {"Activation Checkpointing", checkpointed},
+    {"Activation CPUOffload", [](R r) { return cell(r.facts.activation_cpu_offload); }},
+    {"NumParams", [](R r) { return cell(r.facts.n_params); }},
+
+    {"status", [](R r) { return cell(std::string(to_text(r.status))); }},
+    {"reason", [](R r) { return cell(r.reason); }},
+    {"project", [](R r) { return cell(r.project); }},
+    {"run", [](R r) { return cell(r.run); }},
+    {"id", [](R r) { return cell(r.id); }},
+    {"derived_from", [](R r) { return cell(r.facts.derived_from); }},
+    {"user", [](R r) { return cell(r.facts.user); }},
+    {"cluster", [](R r) { return cell(r.facts.cluster); }},
+    {"job", [](R r) { return cell(r.facts.job); }},
+    {"attempt", [](R r) { return r.attempts > 0 ? Cell(std::int64_t{r.attempt}) : Cell(); }},
+    {"attempts", [](R r) { return Cell(std::int64_t{r.attempts}); }},
+    {"repeats_ok", [](R r) { return Cell(std::int64_t{r.repeats_ok}); }},
+    {"repeats_asked", [](R r) { return Cell(std::int64_t{r.repeats_asked}); }},
+    {"marks", marks_of},
+
+    {"steps_warmup", [](R r) { return if_measured(r, r.footer.steps.warmup); }},
+    {"steps_measured", [](R r) { return if_measured(r, r.footer.steps.measured); }},
+    {"measured_s", [](R r) { return if_measured(r, r.footer.steps.measured_s); }},
+    {"step_s_median", [](R r) { return cell(r.footer.steps.median_s); }},
+    {"step_s_mean", [](R r) { return cell(r.footer.steps.mean_s); }},
+    {"step_s_p5", [](R r) { return cell(r.footer.steps.p5_s); }},
+    {"step_s_p95", [](R r) { return cell(r.footer.steps.p95_s); }},
+    {"step_s_max_over_ranks", [](R r) { return cell(r.footer.step_s_max_over_ranks); }},
+    {"repeat_spread_pct", [](R r) { return cell(r.repeat_spread_pct); }},
+    {"token_basis", [](R r) { return if_measured(r, r.footer.token_basis); }},
+
+    {"flops_convention", [](R r) { return cell(r.flops_convention); }},
+    {"flops_per_token", [](R r) { return cell(r.flops_per_token); }},
+    {"peak_tflops", [](R r) { return cell(r.peak_tflops); }},
+    {"peak_source", [](R r) { return cell(r.peak_source); }},
+    {"mfu_causal", [](R r) { return cell(r.mfu_causal_pct); }},
+    {"hfu_executed", [](R r) { return cell(r.hfu_executed_pct); }},
+    {"hfu_recompute", [](R r) { return cell(r.hfu_recompute_pct); }},
+    {"gemm_measured_tflops", [](R r) { return cell(r.facts.gemm_measured_tflops); }},
+    {"gemm_pct", [](R r) { return cell(r.gemm_pct); }},
+
+    {"mem_peak_bytes", [](R r) { return cell(r.footer.mem_peak_bytes); }},
+    {"mem_planned_bytes", [](R r) { return cell(r.facts.planned_bytes); }},
+    {"data_wait_pct", [](R r) { return cell(r.data_wait_pct); }},
+    {"comm_exposed_pct", [](R r) { return cell(r.comm_exposed_pct); }},
+    {"queue_s", [](R r) { return cell(r.queue_s); }},
+    {"startup_s", [](R r) { return cell(r.footer.startup_s); }},
+    {"wall_s", [](R r) { return cell(r.footer.wall_s); }},
+    {"gpu_hours", [](R r) { return cell(r.gpu_hours); }},
+
+    {"loss_first", [](R r) { return cell(r.footer.steps.loss_first); }},
+    {"loss_last", [](R r) { return cell(r.footer.steps.loss_last); }},
+    {"grad_norm_last", [](R r) { return cell(r.footer.steps.grad_norm_last); }},
+    {"steps_skipped", [](R r) { return if_measured(r, r.footer.steps.skipped); }},
+    {"seed", [](R r) { return cell(r.facts.seed); }},
+    {"data", [](R r) { return cell(r.facts.data); }},
+    {"attention", [](R r) { return cell(r.facts.attention); }},
+    {"recompute", recompute_of},
+    {"hybrid_group", [](R r) { return cell(r.facts.hybrid_group); }},
+    {"threads", [](R r) { return cell(r.facts.threads); }},
+
+    {"d_model", [](R r) { return cell(r.facts.d_model); }},
+    {"n_layers", [](R r) { return cell(r.facts.n_layers); }},
+    {"n_heads", [](R r) { return cell(r.facts.n_heads); }},
+    {"n_kv_heads", [](R r) { return cell(r.facts.n_kv_heads); }},
+    {"vocab", [](R r) { return cell(r.facts.vocab); }},
+    {"n_trainable", [](R r) { return cell(r.facts.n_trainable); }},
+
+    {"gpu_requested", [](R r) { return cell(r.facts.gpu_requested); }},
+    {"device_name", [](R r) { return cell(r.facts.device_name); }},
+    {"nodes", [](R r) { return cell(r.facts.nodes); }},
+    {"hosts", [](R r) { return cell(r.facts.hosts); }},
+    {"sm_clock_min_mhz", [](R r) { return cell(r.footer.sm_clock_min_mhz); }},
+    {"power_w_mean", [](R r) { return cell(r.footer.power_w_mean); }},
+    {"throttled", [](R r) { return cell(fmt::format("{}", fmt::join(r.footer.throttled, " "))); }},
+    {"driver", [](R r) { return cell(r.facts.driver); }},
+    {"cuda", [](R r) { return cell(r.facts.cuda); }},
+    {"cublaslt", [](R r) { return cell(r.facts.cublaslt); }},
+    {"cudnn", [](R r) { return cell(r.facts.cudnn); }},
+    {"nccl", [](R r) { return cell(r.facts.nccl); }},
+
+    {"trainer", [](R r) { return cell(r.facts.trainer); }},
+    {"commit", [](R r) { return cell(r.facts.commit); }},
+    {"image", [](R r) { return cell(r.facts.image); }},
+    {"env", env_of},
+    {"engine", [](R r) { return r.log.empty() ? Cell() : Cell(std::string("tessera")); }},
+    {"reader", [](R r) { return r.log.empty() ? Cell() : Cell(std::string("tessera 1")); }},
+    {"started_utc", [](R r) { return cell(r.facts.started_utc); }},
+    {"ended_utc", [](R r) { return cell(r.footer.ended_utc); }},
+    {"log", [](R r) { return cell(r.log); }},
+};
+
+}  // namespace
+
+std::span<const Column> columns() {
+  return kColumns;
+}
+
+std::string exact_text(const Cell& value) {
+  return std::visit(
+      [](const auto& held) -> std::string {
+        using T = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          return {};
+        } else if constexpr (std::is_same_v<T, bool>) {
+          return held ? "True" : "False";
+        } else if constexpr (std::is_same_v<T, double>) {
+          return shortest(held);
+        } else {
+          return fmt::format("{}", held);
+        }
+      },
+      value);
+}
+
+std::string short_text(const Cell& value, Style style) {
+  if (const auto* number = std::get_if<double>(&value))
+    return style == Style::percent ? two_places(*number) : three_digits(*number);
+  return exact_text(value);
+}
+
+}  // namespace tessera::collect

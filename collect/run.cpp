@@ -1,0 +1,224 @@
+#include "collect/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/sweep/identity.h"
+
+namespace tessera::collect {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// The header's point, if there is one. False if it is not the point of the id that the log claims.
+bool take_point(const RankLog& rank_log, std::optional<sweep::Point>& point, Notes& notes) {
+  const runlog::Log& log = rank_log.log;
+  if (!log.header || !log.header->contains("point")) return true;
+  try {
+    sweep::Point stated =
+        sweep::parse_point(parse_json(log.header->at("point").dump(), "point of the header"));
+    const std::string id = sweep::point_id(stated);
+    if (id != log.origin.id) {
+      notes.add(rank_log.path, fmt::format("the header's point has the id {}, not {} as it claims; "
+                                           "left out",
+                                           id, log.origin.id));
+      return false;
+    }
+    point = std::move(stated);
+    return true;
+  } catch (const Error& error) {
+    notes.add(rank_log.path, fmt::format("{}; left out", error.what()));
+    return false;
+  }
+}
+
+// What a file that gave no log is told to be.
+std::string nothing_in(const runlog::LogFile& file) {
+  if (file.newer_schema) return "written by a newer version; left out";
+  if (file.damaged > 0) {
+    return fmt::format("no whole record of a run log, {} damaged; left out", file.damaged);
+  }
+  return file.foreign > 0 ? "no record of a run log in it; left out" : "empty; left out";
+}
+
+std::optional<runlog::LogFile> read_or_note(const fs::path& path, runlog::Depth depth,
+                                            Notes& notes) {
+  try {
+    return runlog::read_log_file(path, depth);
+  } catch (const Error& error) {
+    notes.add(path, std::string(error.what()).substr(path.string().size() + 2) + "; left out");
+    return std::nullopt;
+  }
+}
+
+void note_damage(const runlog::LogFile& file, Notes& notes) {
+  if (file.damaged > 0) {
+    notes.add(file.path, fmt::format("{} damaged line{} left out", file.damaged,
+                                     file.damaged == 1 ? "" : "s"));
+  }
+  if (file.newer_schema) notes.add(file.path, "records of a newer version left out");
+}
+
+void read_specification(const fs::path& path, Attempt& attempt, Notes& notes) {
+  try {
+    const Value root = parse_json(read_file(path), path.string());
+    if (const Value* label = root.find("label")) attempt.label = as_text(*label);
+    const Value* point = root.find("point");
+    if (point != nullptr && !attempt.point) attempt.point = sweep::parse_point(*point);
+  } catch (const Error& error) {
+    notes.add(path, std::string("not read: ") + error.what());
+  }
+}
+
+void read_process(const fs::path& path, Attempt& attempt, Notes& notes) {
+  try {
+    attempt.process = parse_process(read_file(path));
+    attempt.process_known = attempt.process.has_value();
+    if (!attempt.process_known) notes.add(path, "names no process; not used");
+  } catch (const Error& error) {
+    notes.add(path, std::string("not read: ") + error.what());
+  }
+}
+
+// Adds one log to its attempt; rank 0's with a footer wins over one without.
+void place(Attempt& attempt, RankLog rank_log) {
+  if (rank_log.log.origin.rank != 0) {
+    attempt.rank_logs.push_back(std::move(rank_log));
+  } else if (!attempt.log || (!attempt.log->log.footer && rank_log.log.footer)) {
+    attempt.log_file = rank_log.path;
+    attempt.log = std::move(rank_log);
+  }
+}
+
+void name_run(Run& run, const runlog::Origin& origin) {
+  if (run.id.empty()) run.id = origin.id;
+  if (run.run.empty()) {
+    run.run = origin.run;
+    run.project = origin.project;
+  }
+  run.repeat = origin.repeat;
+}
+
+using StartKey = std::pair<int, int>;  // attempt, restart
+
+// Rank 0's log and those of the others, by start.
+void read_attempt_logs(const AttemptFiles& files, runlog::Depth depth, Run& run,
+                       std::map<StartKey, Attempt>& starts, Notes& notes) {
+  for (const fs::path& path : files.logs) {
+    runlog::LogFileName name;
+    runlog::parse_log_file_name(path.filename().string(), name);
+    const auto file = read_or_note(path, depth, notes);
+    if (name.rank == 0) starts[{name.attempt, name.restart}].log_file = path;
+    if (!file) continue;
+    if (file->logs.empty()) {
+      // A trainer makes its file before its first record: an empty one is no fault of the file.
+      if (file->damaged + file->foreign > 0 || file->newer_schema)
+        notes.add(path, nothing_in(*file));
+      continue;
+    }
+    note_damage(*file, notes);
+    for (const runlog::Log& log : file->logs) {
+      if (!run.id.empty() && log.origin.id != run.id) {
+        notes.add(path, fmt::format("holds records of {}, not of {}; those left out", log.origin.id,
+                                    run.id));
+        continue;
+      }
+      RankLog rank_log{.path = path, .log = log, .faults = runlog::faults(*file, log)};
+      Attempt& attempt = starts[{log.origin.attempt, log.origin.restart}];
+      if (!take_point(rank_log, attempt.point, notes)) {
+        starts.erase({log.origin.attempt, log.origin.restart});
+        continue;
+      }
+      name_run(run, log.origin);
+      place(attempt, std::move(rank_log));
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<Run> read_run(const RunFiles& files, Notes& notes, runlog::Depth depth) {
+  Run run;
+  run.folder = files.folder;
+  const std::string folder_name = fs::absolute(files.folder).lexically_normal().filename().string();
+  if (const auto name = parse_run_name(folder_name)) {
+    run.project = name->project;
+    run.run = folder_name;
+    run.id = name->id;
+    run.repeat = name->repeat;
+  }
+  std::map<StartKey, Attempt> starts;
+  for (const AttemptFiles& attempt_files : files.attempts) {
+    const std::size_t before = starts.size();
+    read_attempt_logs(attempt_files, depth, run, starts, notes);
+    const bool rejected = !attempt_files.logs.empty() && starts.size() == before;
+    if (rejected) continue;
+    const auto latest = std::ranges::find_if(
+        starts.rbegin(), starts.rend(),
+        [&](const auto& start) { return start.first.first == attempt_files.attempt; });
+    Attempt& attempt =
+        latest != starts.rend() ? latest->second : starts[{attempt_files.attempt, 0}];
+    attempt.specification = attempt_files.specification;
+    if (attempt_files.specification) read_specification(*attempt.specification, attempt, notes);
+    if (attempt_files.pid) read_process(*attempt_files.pid, attempt, notes);
+  }
+  for (auto& [key, attempt] : starts) {
+    std::tie(attempt.attempt, attempt.restart) = key;
+    run.attempts.push_back(std::move(attempt));
+  }
+  if (run.attempts.empty() || run.id.empty()) return std::nullopt;
+  return run;
+}
+
+std::vector<Run> read_loose_logs(const std::vector<fs::path>& files, Notes& notes) {
+  std::vector<Run> runs;
+  std::map<std::tuple<std::string, std::string, int>, std::size_t> by_name;
+  for (const fs::path& path : files) {
+    const auto file = read_or_note(path, runlog::Depth::row, notes);
+    if (!file) continue;
+    if (file->logs.empty()) {
+      notes.add(path, nothing_in(*file));
+      continue;
+    }
+    note_damage(*file, notes);
+    for (const runlog::Log& log : file->logs) {
+      RankLog rank_log{.path = path, .log = log, .faults = runlog::faults(*file, log)};
+      std::optional<sweep::Point> point;
+      if (!take_point(rank_log, point, notes)) continue;
+      // Records without a header or footer do not name their run: they stay with their file.
+      const std::string run_name =
+          log.origin.run.empty() ? "file " + path.string() : log.origin.run;
+      const auto [at, added] =
+          by_name.try_emplace({run_name, log.origin.id, log.origin.repeat}, runs.size());
+      if (added) {
+        runs.emplace_back().folder = path.parent_path();
+        name_run(runs.back(), log.origin);
+      }
+      Run& run = runs[at->second];
+      auto attempt = std::ranges::find_if(run.attempts, [&](const Attempt& known) {
+        return known.attempt == log.origin.attempt && known.restart == log.origin.restart;
+      });
+      if (attempt == run.attempts.end()) {
+        attempt = run.attempts.insert(run.attempts.end(), Attempt{});
+        attempt->attempt = log.origin.attempt;
+        attempt->restart = log.origin.restart;
+      }
+      if (point) attempt->point = std::move(point);
+      place(*attempt, std::move(rank_log));
+    }
+  }
+  for (Run& run : runs) {
+    std::ranges::sort(run.attempts, {}, [](const Attempt& attempt) {
+      return StartKey{attempt.attempt, attempt.restart};
+    });
+  }
+  return runs;
+}
+
+}  // namespace tessera::collect

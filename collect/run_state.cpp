@@ -1,0 +1,293 @@
+#include "collect/run_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lib/sweep/identity.h"
+
+namespace tessera::collect {
+
+namespace {
+
+using ledger::AttemptState;
+using ledger::Op;
+using runlog::Status;
+
+// Events whose kind is a failure's name ("oom", "comm-error", "nan", ...) say how the run ended
+// when nobody was left to write a footer.
+std::optional<Status> failure_named(const std::string& kind) {
+  const auto status = from_text<Status>(kind);
+  if (!status) return std::nullopt;
+  switch (*status) {
+    case Status::oom:
+    case Status::host_oom:
+    case Status::timeout:
+    case Status::nan:
+    case Status::comm_error:
+    case Status::node_fail:
+    case Status::preempted:
+    case Status::failed:
+      return status;
+    default:
+      return std::nullopt;
+  }
+}
+
+struct Failure {
+  Status status;
+  std::string reason;
+};
+
+std::optional<Failure> failure_in_events(const Attempt& attempt) {
+  std::vector<const RankLog*> logs;
+  if (attempt.log) logs.push_back(&*attempt.log);
+  for (const RankLog& other : attempt.rank_logs) logs.push_back(&other);
+  for (const RankLog* of_rank : logs) {
+    for (const runlog::Event& event : of_rank->log.events) {
+      if (const auto status = failure_named(event.kind)) {
+        return Failure{*status,
+                       event.text.empty()
+                           ? fmt::format("rank {}", of_rank->log.origin.rank)
+                           : fmt::format("rank {}: {}", of_rank->log.origin.rank, event.text)};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::string process_name(const ProcessRef& process) {
+  return fmt::format("process {} on {}", process.pid, process.host);
+}
+
+// "; no footer, 3 records lost" to go behind a reason.
+std::string log_faults(const Attempt& attempt) {
+  return attempt.log && !attempt.log->faults.empty() ? "; log: " + attempt.log->faults
+                                                     : std::string();
+}
+
+Outcome with(Outcome outcome, Status status, std::string reason) {
+  outcome.status = status;
+  outcome.reason = std::move(reason);
+  return outcome;
+}
+
+Outcome from_footer(Outcome outcome, const RankLog& rank_log) {
+  outcome.footer = *rank_log.log.footer;
+  outcome.status = outcome.footer.status;
+  outcome.reason = outcome.footer.reason;
+  const bool figures = outcome.footer.steps.measured > 0 && outcome.footer.steps.tokens > 0 &&
+                       outcome.footer.steps.measured_s > 0;
+  if (outcome.measured() && !figures) {
+    return with(outcome, Status::unknown,
+                fmt::format("the footer says {}, but holds no measured step",
+                            to_text(outcome.footer.status)));
+  }
+  return outcome;
+}
+
+// Why an attempt without footer ended, as far as ledger and process file tell.
+std::string cause_of_end(const Attempt& attempt, const AttemptState* submitted) {
+  if (submitted != nullptr && submitted->last == Op::final && submitted->status) {
+    return submitted->reason.empty()
+               ? std::string(to_text(*submitted->status))
+               : fmt::format("{}: {}", to_text(*submitted->status), submitted->reason);
+  }
+  if (submitted != nullptr && submitted->last == Op::cancel) return "cancelled";
+  if (attempt.process && liveness(*attempt.process) == Liveness::dead)
+    return process_name(*attempt.process) + " is gone";
+  if (attempt.process) return process_name(*attempt.process) + " cannot be asked from here";
+  return {};
+}
+
+Outcome without_footer(Outcome outcome, const Attempt& attempt, const AttemptState* submitted) {
+  if (attempt.process && liveness(*attempt.process) == Liveness::alive)
+    return with(outcome, Status::running, process_name(*attempt.process));
+  if (const auto failure = failure_in_events(attempt)) {
+    outcome.footer.steps = {};
+    return with(outcome, failure->status, failure->reason + log_faults(attempt));
+  }
+  const std::string cause = cause_of_end(attempt, submitted);
+  if (outcome.footer.steps.measured > 0) {
+    const auto steps = outcome.footer.steps.warmup + outcome.footer.steps.measured;
+    return with(outcome, Status::partial,
+                fmt::format("the log ends after {} steps{}{}{}", steps, cause.empty() ? "" : ": ",
+                            cause, log_faults(attempt)));
+  }
+  if (submitted != nullptr && submitted->last == Op::final && submitted->status &&
+      *submitted->status != Status::ok && *submitted->status != Status::partial) {
+    return with(outcome, *submitted->status, submitted->reason + log_faults(attempt));
+  }
+  if (submitted != nullptr && submitted->last == Op::cancel)
+    return with(outcome, Status::cancelled, "by its user" + log_faults(attempt));
+  if (attempt.process && liveness(*attempt.process) == Liveness::dead) {
+    return attempt.log ? with(outcome, Status::failed, cause + log_faults(attempt))
+                       : with(outcome, Status::start_fail, cause + " and wrote no record");
+  }
+  const std::string what = attempt.log        ? log_faults(attempt).substr(2)
+                           : attempt.log_file ? "the log holds no record"
+                                              : "there is no log";
+  return with(outcome, Status::unknown, cause.empty() ? what : fmt::format("{}; {}", what, cause));
+}
+
+}  // namespace
+
+void fill_from_point(runlog::Facts& facts, const sweep::Point& point) {
+  const auto fill = [](auto& target, const auto& value) {
+    if (!target) target = value;
+  };
+  const model::Shape& shape = point.model;
+  fill(facts.d_model, shape.d_model);
+  fill(facts.n_layers, shape.n_layers);
+  fill(facts.n_heads, shape.n_heads);
+  fill(facts.n_kv_heads, shape.n_kv_heads);
+  fill(facts.head_dim, shape.head_dim);
+  fill(facts.ffn, shape.ffn);
+  fill(facts.vocab, shape.vocab);
+  fill(facts.norm, std::string(to_text(shape.norm)));
+  fill(facts.positions, std::string(to_text(shape.positions)));
+  fill(facts.activation, std::string(to_text(shape.activation)));
+  fill(facts.tied, shape.tied);
+  if (!facts.biases) {
+    std::string biases;
+    for (const auto& [name, has] :
+         {std::pair{"qkv", shape.biases.qkv}, std::pair{"out", shape.biases.out},
+          std::pair{"mlp", shape.biases.mlp}, std::pair{"norm", shape.biases.norm}}) {
+      if (has) biases += (biases.empty() ? "" : ",") + std::string(name);
+    }
+    facts.biases = biases;
+  }
+  fill(facts.n_params, model::parameter_count(shape, point.seq_len));
+  fill(facts.seq_len, point.seq_len);
+  fill(facts.global_batch, point.global_batch);
+  if (point.microbatch_size != sweep::kAutoMicrobatch) {
+    fill(facts.microbatch_size, point.microbatch_size);
+    const std::int64_t a_pass = point.microbatch_size * point.gpus;
+    fill(facts.accum, (point.global_batch + a_pass - 1) / a_pass);
+  }
+  fill(facts.precision, std::string(to_text(point.precision)));
+  fill(facts.mixed_precision, std::string(to_text(point.mixed_precision)));
+  fill(facts.sharding_strategy, std::string(to_text(point.sharding_strategy)));
+  fill(facts.activation_checkpointing, std::string(to_text(point.activation_checkpointing)));
+  fill(facts.activation_cpu_offload, point.activation_cpu_offload);
+  if (point.hybrid_group > 0) fill(facts.hybrid_group, point.hybrid_group);
+  if (point.threads > 0) fill(facts.threads, point.threads);
+  fill(facts.gpus, point.gpus);
+  fill(facts.nodes, point.nodes);
+  fill(facts.gpu_requested, point.gpu);
+  fill(facts.cluster, point.cluster);
+  fill(facts.seed, point.seed);
+  fill(facts.data, point.data);
+  if (!point.env.empty()) fill(facts.env, point.env);
+}
+
+Outcome outcome_of(const Attempt& attempt, const AttemptState* submitted) {
+  Outcome outcome;
+  if (attempt.log) {
+    const runlog::Log& log = attempt.log->log;
+    outcome.facts = log.facts;
+    if (log.clash) {
+      if (attempt.point) fill_from_point(outcome.facts, *attempt.point);
+      return with(outcome, Status::unknown, attempt.log->faults);
+    }
+    if (log.footer) {
+      outcome = from_footer(std::move(outcome), *attempt.log);
+    } else {
+      outcome.footer.steps = runlog::statistics(log.steps);
+      outcome = without_footer(std::move(outcome), attempt, submitted);
+    }
+  } else {
+    outcome = without_footer(std::move(outcome), attempt, submitted);
+  }
+  if (!outcome.facts.label && !attempt.label.empty()) outcome.facts.label = attempt.label;
+  if (attempt.point) fill_from_point(outcome.facts, *attempt.point);
+  return outcome;
+}
+
+Outcome outcome_without_files(const AttemptState* submitted) {
+  if (submitted == nullptr) return with({}, Status::missing, "selected, never submitted");
+  const std::string job =
+      submitted->job.empty() ? std::string() : fmt::format(" as job {}", submitted->job);
+  switch (submitted->last) {
+    case Op::plan:
+      return with({}, Status::missing, "selected, never submitted");
+    case Op::intent:
+      return with({}, Status::unknown, "about to be submitted when the submitter ended");
+    case Op::accepted:
+    case Op::adopted:
+      return with({}, Status::pending,
+                  fmt::format("accepted by {}{}, no record yet", submitted->cluster, job));
+    case Op::final:
+      // Without a log even an ok of the cluster is no result.
+      if (!submitted->status || *submitted->status == Status::ok ||
+          *submitted->status == Status::partial) {
+        return with({}, Status::unknown, fmt::format("ended{}, but there is no log", job));
+      }
+      return with({}, *submitted->status, submitted->reason);
+    case Op::cancel:
+      return with({}, Status::cancelled, "by its user");
+  }
+  return {};
+}
+
+RunOutcome outcome_of(const Run& run, const ledger::RunState* submitted) {
+  struct Candidate {
+    RunOutcome outcome;
+    std::optional<std::string> build;
+  };
+  std::vector<Candidate> candidates;
+  const auto state_of = [&](int attempt) -> const AttemptState* {
+    if (submitted == nullptr) return nullptr;
+    const auto found = std::ranges::find(submitted->attempts, attempt, &AttemptState::attempt);
+    return found == submitted->attempts.end() ? nullptr : &*found;
+  };
+  for (const Attempt& attempt : run.attempts) {
+    const AttemptState* state = state_of(attempt.attempt);
+    Candidate& candidate = candidates.emplace_back();
+    candidate.outcome.outcome = outcome_of(attempt, state);
+    candidate.outcome.attempt = attempt.attempt;
+    candidate.outcome.log_file = attempt.log_file;
+    candidate.outcome.point = attempt.point;
+    candidate.build = candidate.outcome.outcome.facts.commit;
+    if (state != nullptr) {
+      candidate.outcome.queue_s = state->queue_s;
+      candidate.outcome.job = state->job;
+    }
+  }
+  if (submitted != nullptr) {
+    for (const AttemptState& state : submitted->attempts) {
+      if (std::ranges::find(run.attempts, state.attempt, &Attempt::attempt) != run.attempts.end())
+        continue;
+      Candidate& candidate = candidates.emplace_back();
+      candidate.outcome.outcome = outcome_without_files(&state);
+      candidate.outcome.attempt = state.attempt;
+      candidate.outcome.queue_s = state.queue_s;
+      candidate.outcome.job = state.job;
+      if (!state.build.empty()) candidate.build = state.build;
+    }
+  }
+  if (candidates.empty()) {
+    RunOutcome none;
+    none.outcome = outcome_without_files(nullptr);
+    return none;
+  }
+  std::ranges::stable_sort(candidates, {}, [](const Candidate& c) { return c.outcome.attempt; });
+  const auto rank = [](const Candidate& candidate) {
+    const Status status = candidate.outcome.outcome.status;
+    return status == Status::ok ? 2 : status == Status::partial ? 1 : 0;
+  };
+  std::size_t chosen = 0;
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    if (rank(candidates[i]) >= rank(candidates[chosen])) chosen = i;
+  }
+  RunOutcome result = candidates[chosen].outcome;
+  result.attempts = static_cast<int>(candidates.size());
+  const auto& build = candidates[chosen].build;
+  for (std::size_t i = chosen + 1; i < candidates.size(); ++i) {
+    if (build && candidates[i].build && *candidates[i].build != *build) result.stale = true;
+  }
+  return result;
+}
+
+}  // namespace tessera::collect

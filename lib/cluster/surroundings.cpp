@@ -1,0 +1,55 @@
+#include "lib/cluster/surroundings.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <thread>
+
+namespace tessera::cluster {
+
+std::int64_t online_cpus() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+  return std::max(1U, std::thread::hardware_concurrency());
+}
+
+sweep::ClusterView view_of(const Cluster& cluster) {
+  sweep::ClusterView view;
+  view.name = cluster.name;
+  for (const GpuEntry& gpu : cluster.gpus)
+    view.gpus.push_back({.name = gpu.name, .per_node = gpu.per_node, .nodes = gpu.nodes});
+  view.identity = cluster.identity;
+  if (cluster.kind == Kind::local) view.cpus = online_cpus();
+  return view;
+}
+
+Loaded load_surroundings(const sweep::Grid& grid, const std::string& gpu_catalogue) {
+  Loaded loaded;
+  sweep::Surroundings& surroundings = loaded.surroundings;
+  surroundings.catalogue = hardware::load_catalogue(gpu_catalogue);
+  for (const sweep::Setting& setting : settings_of(grid, "model")) {
+    const auto& name = std::get<std::string>(setting.value);
+    if (!surroundings.models.contains(name))
+      surroundings.models[name] = model::find_model(name, setting.where);
+  }
+  std::vector<sweep::Setting> named = settings_of(grid, "cluster");
+  // Points that name no cluster run on this machine.
+  named.push_back({.key = "cluster", .value = std::string("local"), .where = {}});
+  for (const sweep::Setting& setting : named) {
+    const auto& name = std::get<std::string>(setting.value);
+    if (surroundings.clusters.contains(name)) continue;
+    const Cluster found = find_cluster(name, setting.where);
+    const auto [known, is_new] = loaded.clusters.try_emplace(found.name, found);
+    if (!is_new && known->second.source != found.source) {
+      throw Error(ExitCode::input, setting.where,
+                  fmt::format("'{}' and '{}' are both called {}", known->second.source,
+                              found.source, found.name),
+                  "rename one of the files");
+    }
+    surroundings.clusters[name] = view_of(found);
+  }
+  return loaded;
+}
+
+}  // namespace tessera::cluster

@@ -1,0 +1,78 @@
+// Expansion: Grid -> points and dropped points. Pure: what it needs to know of models, clusters and
+// GPUs is handed in.
+//
+// points + dropped = the product. Order (docs/formats.md, "Sweep"): matrix x zip x batch ->
+// defaults -> overrides -> exclude -> + include -> normalise -> duplicates.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/hardware/catalogue.h"
+#include "lib/model/model_file.h"
+#include "lib/sweep/grid.h"
+#include "lib/sweep/point.h"
+
+namespace tessera::sweep {
+
+struct ClusterGpu {
+  std::string name;
+  std::int64_t per_node = 1;
+  std::int64_t nodes = 0;  // 0: not said, so not checked
+};
+
+// What expansion has to know of a cluster.
+struct ClusterView {
+  std::string name;
+  std::vector<ClusterGpu> gpus;
+  std::map<std::string, std::string> identity;  // enters every point
+  std::int64_t cpus = 0;  // of a node, for the threads of CPU points; 0: not known
+};
+
+struct Surroundings {
+  std::map<std::string, model::Model> models;   // by name as written in the grid
+  std::map<std::string, ClusterView> clusters;  // likewise
+  hardware::Catalogue catalogue;
+};
+
+enum class DropReason : std::uint8_t { constraint, batch, duplicate, memory, capability, cluster };
+
+struct Planned {
+  Point point;  // normalised
+  std::string label;
+  std::string id;
+};
+
+struct Dropped {
+  DropReason reason = DropReason::constraint;
+  std::string detail;
+  std::string label;
+  std::vector<std::pair<std::string, std::string>> values;  // what was set, as it would be written
+};
+
+struct Expansion {
+  std::vector<Planned> points;
+  std::vector<Dropped> dropped;
+  std::vector<std::string> notes;  // rules that matched no point: probably a mistake
+};
+
+inline constexpr std::int64_t kMostPoints = 1000000;
+
+// Error(input) where the grid contradicts itself, is larger than kMostPoints or names what the
+// surroundings lack; Error(conflict) when two different points have one id.
+Expansion expand(const Grid& grid, const Surroundings& surroundings);
+
+}  // namespace tessera::sweep
+
+namespace tessera {
+template <>
+struct Names<sweep::DropReason> {
+  static constexpr std::pair<sweep::DropReason, std::string_view> table[] = {
+      {sweep::DropReason::constraint, "constraint"}, {sweep::DropReason::batch, "batch"},
+      {sweep::DropReason::duplicate, "duplicate"},   {sweep::DropReason::memory, "memory"},
+      {sweep::DropReason::capability, "capability"}, {sweep::DropReason::cluster, "cluster"}};
+};
+}  // namespace tessera

@@ -1,0 +1,271 @@
+#include "lib/sweep/sweep_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lib/model/data_folder.h"
+#include "lib/sweep/duration.h"
+
+namespace tessera::sweep {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::int64_t kMostRepeats = 99;  // names reserve -rJJ
+
+const std::string& key_place(const Value& value) {
+  return value.key_where.empty() ? value.where : value.key_where;
+}
+
+const Value& mapping(const Value& value, std::string_view what) {
+  const Fields checked(value, what);
+  return value;
+}
+
+std::vector<const Value*> listed(const Value& value, std::string_view what) {
+  if (value.kind != Value::Kind::list) bad_value(value, fmt::format("{} must be a list", what));
+  std::vector<const Value*> items;
+  for (const Value& item : value.items) items.push_back(&item);
+  return items;
+}
+
+// Remembers what is set in one scope, so that nothing is set twice.
+class Scope {
+ public:
+  void claim(const std::string& key, const std::string& where) {
+    if (std::ranges::find(seen_, key) != seen_.end()) {
+      throw Error(ExitCode::input, where, fmt::format("'{}' is given twice", key),
+                  key == "batch" ? "batch and global_batch are the same axis" : "keep one of them");
+    }
+    seen_.push_back(key);
+  }
+
+ private:
+  std::vector<std::string> seen_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& source) : folder_(fs::path(source).parent_path()) {}
+
+  Axis axis(const std::string& key, const Value& value, Scope& scope) const {
+    Axis read;
+    for (Setting& choice : parse_choices(key, value)) {
+      if (read.keys.empty()) read.keys.push_back(choice.key);
+      read.choices.push_back({located(std::move(choice))});
+    }
+    scope.claim(read.keys.front(), key_place(value));
+    return read;
+  }
+
+  Axis zip_group(const Value& value, Scope& scope) const {
+    Axis group;
+    for (const auto& [key, member] : mapping(value, "a zip group").members) {
+      const std::vector<Setting> choices = parse_choices(key, member);
+      if (group.keys.empty()) {
+        group.choices.resize(choices.size());
+      } else if (choices.size() != group.choices.size()) {
+        bad_value(member,
+                  fmt::format("'{}' has {} values where '{}' has {}", key, choices.size(),
+                              group.keys.front(), group.choices.size()),
+                  "the lists of a zip group are equally long");
+      }
+      group.keys.push_back(choices.front().key);
+      scope.claim(group.keys.back(), key_place(member));
+      for (std::size_t i = 0; i < choices.size(); ++i)
+        group.choices[i].push_back(located(choices[i]));
+    }
+    if (group.keys.empty()) bad_value(value, "the zip group is empty");
+    return group;
+  }
+
+  void zip_groups(const Value& value, Block& block, Scope& scope) const {
+    if (value.kind == Value::Kind::map) {
+      block.axes.push_back(zip_group(value, scope));
+      return;
+    }
+    for (const Value* group : listed(value, "zip")) block.axes.push_back(zip_group(*group, scope));
+  }
+
+  Assignment assignment(const Value& value, std::string_view what) const {
+    Assignment read;
+    Scope scope;
+    for (const auto& [key, member] : mapping(value, what).members) {
+      read.push_back(located(parse_setting(key, member)));
+      scope.claim(read.back().key, key_place(member));
+    }
+    return read;
+  }
+
+  Block include(const Value& value) const {
+    Block block;
+    block.where = value.where;
+    Scope scope;
+    const Value* batch = nullptr;
+    const Value* zip = nullptr;
+    for (const auto& [key, member] : mapping(value, "an include").members) {
+      if (key == "batch") {
+        batch = &member;
+      } else if (key == "zip") {
+        zip = &member;
+      } else {
+        block.axes.push_back(axis(key, member, scope));
+      }
+    }
+    if (zip != nullptr) zip_groups(*zip, block, scope);
+    if (batch != nullptr) block.axes.push_back(axis("batch", *batch, scope));
+    if (block.axes.empty()) bad_value(value, "the include is empty");
+    return block;
+  }
+
+  Exclude exclude(const Value& value) const {
+    Exclude read;
+    read.where = value.where;
+    for (const auto& [key, member] : mapping(value, "an exclude").members) {
+      if (key == "when") {
+        read.when = Expression::parse(as_text(member), member.where);
+      } else if (key == "reason") {
+        read.reason = as_text(member);
+      } else {
+        std::vector<Setting> choices = parse_choices(key, member);
+        for (Setting& choice : choices) choice = located(std::move(choice));
+        read.partial.push_back(std::move(choices));
+      }
+    }
+    if (read.when.has_value() != read.partial.empty()) {
+      bad_value(value, "an exclude is either a partial point or an expression",
+                "{model: 7b, gpus: 16} or {when: \"...\", reason: ...}");
+    }
+    return read;
+  }
+
+  Override override_rule(const Value& value) const {
+    Fields fields(value, "an override");
+    Override read;
+    const Value& when = fields.required("when");
+    read.when = Expression::parse(as_text(when), when.where);
+    read.set = assignment(fields.required("set"), "set");
+    read.where = value.where;
+    fields.finish();
+    return read;
+  }
+
+ private:
+  // A model file is meant relative to the sweep that names it.
+  Setting located(Setting setting) const {
+    if (setting.key != "model") return setting;
+    const auto& name = std::get<std::string>(setting.value);
+    if (name.find('/') == std::string::npos || fs::path(name).is_absolute()) return setting;
+    std::error_code ignored;
+    const fs::path beside = folder_ / name;
+    if (fs::is_regular_file(beside, ignored)) setting.value = beside.string();
+    return setting;
+  }
+
+  fs::path folder_;
+};
+
+std::int64_t duration(const Value& value) {
+  const auto seconds = parse_duration(as_text(value));
+  if (!seconds) bad_value(value, fmt::format("'{}' is no duration", value.text), kDurationFix);
+  return *seconds;
+}
+
+Limits parse_limits(const Value& value) {
+  Fields fields(value, "limits");
+  Limits limits;
+  if (const Value* time = fields.optional("time"); time != nullptr && as_text(*time) != "auto")
+    limits.time_s = duration(*time);
+  if (const Value* most = fields.optional("max_in_flight"))
+    limits.max_in_flight = as_integer(*most, 1, 1000000);
+  if (const Value* hours = fields.optional("max_gpu_hours")) {
+    limits.max_gpu_hours = as_number(*hours);
+    if (*limits.max_gpu_hours <= 0) bad_value(*hours, "max_gpu_hours is not positive");
+  }
+  if (const Value* pack = fields.optional("pack")) limits.pack_s = duration(*pack);
+  if (const Value* axis = fields.optional("stop_axis_after_oom")) {
+    limits.stop_axis_after_oom = as_text(*axis);
+    require_axis(limits.stop_axis_after_oom, axis->where);
+  }
+  fields.finish();
+  for (const auto& [key, member] : value.members) {
+    if (!member.is_null()) limits.given.push_back(key);
+  }
+  return limits;
+}
+
+void parse_block(Fields& fields, const Reader& reader, Grid& grid) {
+  const Value* matrix = fields.optional("matrix");
+  const Value* zip = fields.optional("zip");
+  const Value* batch = fields.optional("batch");
+  Block block;
+  Scope scope;
+  if (matrix != nullptr) {
+    block.where = matrix->where;
+    for (const auto& [key, member] : mapping(*matrix, "the matrix").members)
+      block.axes.push_back(reader.axis(key, member, scope));
+  }
+  if (zip != nullptr) reader.zip_groups(*zip, block, scope);
+  const bool has_points = !block.axes.empty();
+  if (batch != nullptr) block.axes.push_back(reader.axis("batch", *batch, scope));
+  if (has_points) grid.matrix = std::move(block);
+}
+
+}  // namespace
+
+Grid parse_sweep(const Value& value, const std::string& source) {
+  Fields fields(value, "a sweep");
+  const Value& schema = fields.required("tessera_sweep");
+  if (as_integer(schema) != 1) bad_value(schema, "schema is not known", "this version reads 1");
+  const Reader reader(source);
+  Grid grid;
+  if (const Value* project = fields.optional("project")) {
+    grid.project = as_text(*project);
+    grid.project_where = project->where;
+  }
+  if (const Value* defaults = fields.optional("defaults"))
+    grid.defaults = reader.assignment(*defaults, "defaults");
+  parse_block(fields, reader, grid);
+  if (const Value* overrides = fields.optional("overrides")) {
+    for (const Value* rule : listed(*overrides, "overrides"))
+      grid.overrides.push_back(reader.override_rule(*rule));
+  }
+  if (const Value* excludes = fields.optional("exclude")) {
+    for (const Value* rule : listed(*excludes, "exclude"))
+      grid.excludes.push_back(reader.exclude(*rule));
+  }
+  if (const Value* includes = fields.optional("include")) {
+    for (const Value* block : listed(*includes, "include"))
+      grid.includes.push_back(reader.include(*block));
+  }
+  if (const Value* repeats = fields.optional("repeats"))
+    grid.repeats = static_cast<int>(as_integer(*repeats, 1, kMostRepeats));
+  if (const Value* limits = fields.optional("limits")) grid.limits = parse_limits(*limits);
+  fields.finish();
+  return grid;
+}
+
+Grid read_sweep(const std::string& path) {
+  return parse_sweep(read_yaml(path), path);
+}
+
+std::string find_sweep(const std::string& name, const std::string& where) {
+  std::error_code ignored;
+  if (fs::is_regular_file(name, ignored)) return name;
+  if (name.find('/') != std::string::npos)
+    throw Error(ExitCode::input, where, fmt::format("no sweep file '{}'", name));
+  std::vector<std::string> known;
+  for (const auto& entry : fs::directory_iterator(data_folder() / "sweeps", ignored))
+    known.push_back(entry.path().stem().string());
+  const std::string stem = name.ends_with(".yaml") ? name.substr(0, name.size() - 5) : name;
+  if (std::ranges::find(known, stem) != known.end())
+    return (data_folder() / "sweeps" / (stem + ".yaml")).string();
+  std::ranges::sort(known);
+  throw Error(ExitCode::input, where, fmt::format("no sweep file '{}'", name),
+              suggestion(stem, known));
+}
+
+}  // namespace tessera::sweep

@@ -1,0 +1,177 @@
+// What bad input gets: one line with where, what and what would be right, the documented exit code,
+// and nothing written.
+#include <doctest/doctest.h>
+
+#include "tests/apps/submit_program.h"
+
+using namespace tessera;
+using test::SubmitProgram;
+
+namespace {
+
+std::string flags(std::vector<std::string> more, ExitCode code = ExitCode::usage) {
+  const SubmitProgram submit;
+  std::vector<std::string> arguments{"-m", "7b", "--batch_sizes", "8"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return submit.fault(arguments, code);
+}
+
+std::string only(const std::vector<std::string>& arguments, ExitCode code = ExitCode::usage) {
+  return SubmitProgram().fault(arguments, code);
+}
+
+std::string sweep(const std::string& yaml, ExitCode code = ExitCode::input) {
+  SubmitProgram submit;
+  submit.write("s.yaml", "tessera_sweep: 1\n" + yaml);
+  return submit.fault({"--sweep", "s.yaml"}, code);
+}
+
+}  // namespace
+
+TEST_CASE("unknown names say the nearest") {
+  CHECK(only({"-m", "7bb", "--batch_sizes", "8"}) == "-m: unknown model '7bb'; did you mean 7b?");
+  CHECK(flags({"-c", "lokal"}) == "-c: unknown cluster 'lokal'; did you mean local?");
+  CHECK(flags({"--gpu_types", "h100_80g"}) ==
+        "--gpu_types: unknown GPU 'h100_80g'; did you mean h100_80gb?");
+  CHECK(flags({"-t", "amp_bf61"}) == "-t: unknown value 'amp_bf61'; did you mean amp_bf16?");
+  CHECK(flags({"--sharding_strategy", "FULLSHARD"}) ==
+        "--sharding_strategy: unknown value 'FULLSHARD'; did you mean FULL_SHARD?");
+  CHECK(flags({"--axis", "sed=1"}) == "--axis: 'sed' is no axis; did you mean seed?");
+  CHECK(flags({"--seqlens", "1"}) == "--seqlens: unknown flag; did you mean --seq_lens?");
+  CHECK(flags({"--only", "failde"}) == "--only: unknown value 'failde'; did you mean failed?");
+  CHECK(only({"--sweep", "quickstrat"}) ==
+        "--sweep: no sweep file 'quickstrat'; did you mean quickstart?");
+  CHECK(only({"statsu"}) == "statsu: belongs to no flag; did you mean status?");
+  CHECK(only({"myproject"}) ==
+        "myproject: belongs to no flag; a project goes to --project, a sweep to --sweep");
+}
+
+TEST_CASE("numbers are decimal, in range and never saturate") {
+  CHECK(flags({"-g", "011"}) == "-g: '011' has a leading zero; write a decimal integer or 2^n");
+  CHECK(flags({"-s", "011", "12"}) ==
+        "-s: '011' has a leading zero; write a decimal integer or 2^n");
+  CHECK(flags({"-s", "-1", "12"}) == "-s: -1 is out of range; from 0 to 30");
+  CHECK(flags({"-s", "11", "64"}) == "-s: 64 is out of range; from 0 to 30");
+  CHECK(flags({"-s", "11", "99999999999999999999"}) ==
+        "-s: '99999999999999999999' does not fit 64 bits; write a decimal integer or 2^n");
+  CHECK(flags({"-s", "14", "11"}) == "-s: the first exponent 14 is larger than the last 11");
+  CHECK(flags({"-s", "11"}) ==
+        "-s: takes two exponents, the first and the last, not 1; -s 11 14 means 2^11, 2^12, 2^13, "
+        "2^14");
+  CHECK(only({"-m", "7b", "-b", "-3", "21"}) == "-b: -3 is out of range; from 0 to 40");
+  CHECK(only({"-m", "7b", "-b", "21", "63"}) == "-b: 63 is out of range; from 0 to 40");
+  CHECK(flags({"--seq_lens", "2k"}) ==
+        "--seq_lens: '2k' is not a decimal integer; write a decimal integer or 2^n");
+  CHECK(flags({"--steps", "1e3"}) ==
+        "--steps: '1e3' is not a decimal integer; write a decimal integer or 2^n");
+  CHECK(flags({"--repeats", "0"}) == "--repeats: 0 is out of range; from 1 to 99");
+  CHECK(flags({"--max-parallel", "-1"}) == "--max-parallel: -1 is out of range; from 1 to 1024");
+  CHECK(flags({"--steps", "5"}).find("warmup 10 of 5 steps leaves nothing to measure") !=
+        std::string::npos);
+}
+
+TEST_CASE("what contradicts or is missing") {
+  CHECK(only({}) == "-m: no model is given; for example -m 7b, or --sweep FILE");
+  CHECK(only({"-m", "7b"}).starts_with("a point lacks 'batch'; give -b, --batch_sizes"));
+  CHECK(flags({"--accum", "2"}) ==
+        "--accum: the batch is already given by -b or --batch_sizes; keep one of them");
+  CHECK(flags({"--axis", "gpus=1,2", "-g", "4"}) ==
+        "--axis: 'gpus' is already given by another flag; keep one of them");
+  CHECK(flags({"--set", "seq_len=8"}) ==
+        "--set: 'seq_len' is already given by another flag; keep one of them");
+  CHECK(flags({"--set", "steps"}) == "--set: 'steps' has no value; write --set steps=VALUE");
+  CHECK(only({"--sweep", "quickstart", "-m", "7b"}).starts_with("-m: the sweep file says what"));
+  CHECK(flags({"--where", "gpus = 8"}) ==
+        "--where: column 6 of the expression: '=' does not belong here; comparison is ==");
+  CHECK(only({"status", "-m", "7b"}).find("does not go with the verb status") != std::string::npos);
+}
+
+TEST_CASE("illegal projects") {
+  const std::string right =
+      "; up to 16 of a-z, 0-9 and single dashes, beginning with a letter: mpt-h100";
+  CHECK(flags({"--project", "A"}) == "--project: project 'A' holds 'A'" + right);
+  CHECK(flags({"--project", "../up"}) == "--project: project '../up' holds '.'" + right);
+  CHECK(flags({"--project", "a--b"}).find("holds '--'") != std::string::npos);
+  CHECK(flags({"--project", ""}) == "--project: project '' is empty" + right);
+  CHECK(flags({"--project", "abcdefghijklmnopq"}).find("longer than 16") != std::string::npos);
+  CHECK(sweep("project: 7b\nmatrix: {model: 7b, seq_len: 8}\nbatch: {samples: 8}\n") ==
+        "s.yaml:2:10: project '7b' does not begin with a letter" + right);
+}
+
+TEST_CASE("a sweep file's faults have file, line and column") {
+  CHECK(sweep("matrx: {model: 7b}\n") ==
+        "s.yaml:2:1: unknown key 'matrx' in a sweep; did you mean matrix?");
+  CHECK(sweep("matrix: {model: 7b}\nmatrix: {model: 13b}\n") ==
+        "s.yaml:3:1: key 'matrix' stands twice in this mapping; keep one of them");
+  CHECK(sweep("matrix: {seq_len: many}\n") ==
+        "s.yaml:2:19: 'many' is not a decimal integer; write a decimal integer or 2^n");
+  CHECK(sweep("matrix: {seq_len: 011}\n") ==
+        "s.yaml:2:19: '011' has a leading zero; write a decimal integer or 2^n");
+  CHECK(sweep("matrix: {model: 7bb, seq_len: 8}\nbatch: {samples: 8}\n") ==
+        "s.yaml:2:17: unknown model '7bb'; did you mean 7b?");
+  CHECK(
+      sweep("matrix: {model: 7b, seq_len: 8}\n").starts_with("s.yaml:2:9: a point lacks 'batch'"));
+  CHECK(sweep("matrix: {\n").starts_with("s.yaml:3:1: not valid YAML"));
+  CHECK(only({"--sweep", "no/such.yaml"}) == "--sweep: no sweep file 'no/such.yaml'");
+}
+
+TEST_CASE("nothing left is not a wrong input") {
+  CHECK(sweep("matrix: {model: 7b, seq_len: 8, gpus: 3}\nbatch: {samples: 8}\n", ExitCode::empty) ==
+        "no point is left; 1 dropped: 1 batch");
+  CHECK(sweep("project: p\n", ExitCode::empty) == "no point is left; the sweep is empty");
+}
+
+TEST_CASE("what comes later is checked, then refused by name") {
+  CHECK(flags({"--pack", "2"}).starts_with("--pack: '2' is no duration"));
+  CHECK(flags({"--pack", "2h"}, ExitCode::refused) == "--pack: is not there yet; leave it out");
+  CHECK(flags({"--rate", "fast"}) == "--rate: 'fast' is not a positive number");
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--rate", "5"},
+                                             {"--max-in-flight", "4"},
+                                             {"--max-gpu-hours", "4.5"},
+                                             {"--render", "x"},
+                                             {"--wait"},
+                                             {"--detach"},
+                                             {"--check"}}) {
+    CHECK(flags(arguments, ExitCode::refused) == arguments[0] + ": is not there yet; leave it out");
+  }
+  CHECK(flags({"--only", "stale"}, ExitCode::refused).starts_with("--only stale: is not there"));
+  for (const char* verb : {"init", "doctor", "logs", "rerun"})
+    CHECK(only({verb}, ExitCode::refused) == std::string(verb) + ": is not there yet");
+}
+
+TEST_CASE("--RUN refuses what can only be planned") {
+  CHECK(flags({"--RUN"}, ExitCode::refused).find("has microbatch_size auto, and memory is not") !=
+        std::string::npos);
+  CHECK(flags({"--RUN", "-c", "mpt-published", "--microbatch_size", "1"}, ExitCode::refused) ==
+        "--RUN: cluster mpt-published is of kind slurm, which can be planned for but not run on "
+        "yet; run on a cluster of kind local");
+  CHECK(sweep("matrix: {model: 7b, seq_len: 8}\nbatch: {samples: 9}\n"
+              "defaults: {gpus: 2}\n",
+              ExitCode::empty)
+            .starts_with("no point is left"));
+  SubmitProgram submit;
+  submit.write("s.yaml",
+               "tessera_sweep: 1\nmatrix: {model: cpu-2m, seq_len: 8, microbatch_size: 1}\n"
+               "batch: {samples: 8}\nlimits: {time: auto, pack: 2h}\n");
+  CHECK(submit.run({"--sweep", "s.yaml"}).exit_code == 0);
+  CHECK(submit.fault({"--sweep", "s.yaml", "--RUN"}, ExitCode::refused) ==
+        "--RUN: limits.pack of the sweep file: is not there yet");
+}
+
+TEST_CASE("llm-foundry's settings that are not done are refused with the reason") {
+  CHECK(flags({"--attn_impl", "torch"}, ExitCode::refused).starts_with("--attn_impl: 'torch' is"));
+  CHECK(flags({"--fsdp_config_limit_all_gathers", "false"}, ExitCode::refused)
+            .find("cannot be turned off") != std::string::npos);
+  CHECK(flags({"--fsdp_config_forward_prefetch", "no"}, ExitCode::refused)
+            .find("cannot be turned off") != std::string::npos);
+  CHECK(flags({"--fsdp_config_backward_prefetch", "NONE"}, ExitCode::refused)
+            .find("give BACKWARD_PRE") != std::string::npos);
+  CHECK(flags({"--pad_vocab_multiple", "64"}, ExitCode::refused).find("give 128") !=
+        std::string::npos);
+  CHECK(flags({"--activation_cpu_offload"}, ExitCode::refused).find("stay on the device") !=
+        std::string::npos);
+  CHECK(flags({"--data_remote", "s3://x"}, ExitCode::refused).find("data is synthetic") !=
+        std::string::npos);
+  CHECK(flags({"--wandb", "maybe"}) == "--wandb: 'maybe' is not a boolean; write true or false");
+}

@@ -1,0 +1,243 @@
+// The planning half of submit, as people call it.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lib/base/tree.h"
+#include "lib/sweep/identity.h"
+#include "tests/apps/submit_program.h"
+
+using namespace tessera;
+using test::SubmitProgram;
+
+namespace {
+
+struct Planned {
+  std::vector<sweep::Point> points;
+  std::vector<std::string> labels;
+  std::vector<std::string> drops;
+  std::string err;
+};
+
+Planned plan(std::vector<std::string> arguments, int expected_code = 0) {
+  const SubmitProgram submit;
+  arguments.emplace_back("--json");
+  const CommandResult result = submit.run(arguments);
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == expected_code);
+  CHECK(submit.is_untouched());
+  Planned planned;
+  planned.err = result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  for (const auto& each : json.at("points")) {
+    const auto point = sweep::parse_point(parse_json(each.at("point").dump(), "point"));
+    CHECK(sweep::point_id(point) == each.at("id").get<std::string>());
+    CHECK_FALSE(each.at("slug").get<std::string>().empty());
+    planned.points.push_back(point);
+    planned.labels.push_back(each.at("label"));
+  }
+  for (const auto& drop : json.at("dropped"))
+    planned.drops.push_back(drop.at("reason").get<std::string>() + ": " +
+                            drop.at("detail").get<std::string>());
+  return planned;
+}
+
+}  // namespace
+
+TEST_CASE("the README's example of llm-foundry is 8 points, not 20") {
+  const auto planned =
+      plan({"-m", "13b", "30b", "-t", "fp16", "-b", "21", "21", "-s", "11", "14", "-g", "8"});
+  CHECK(planned.points.size() + planned.drops.size() == 8);
+  REQUIRE(planned.points.size() == 8);
+  std::set<std::int64_t> tokens;
+  for (const auto& point : planned.points) {
+    tokens.insert(point.global_batch * point.seq_len);
+    CHECK(point.precision == Precision::amp_fp16);
+    CHECK(point.gpus == 8);
+  }
+  CHECK(tokens == std::set<std::int64_t>{1 << 21});
+}
+
+TEST_CASE("on a cluster with GPUs: one node by default, every kind of GPU") {
+  const auto planned =
+      plan({"-m", "7b", "-c", "mpt-published", "--batch_sizes", "48", "--microbatch_size", "6"});
+  REQUIRE(planned.points.size() == 3);
+  CHECK(planned.points[0].gpu == "h100_80gb");
+  CHECK(planned.points[2].gpu == "a100_40gb");
+  CHECK(planned.points[0].gpus == 8);
+  CHECK(planned.points[0].threads == 0);
+  CHECK(planned.points[0].seq_len == 2048);
+  CHECK(planned.points[0].steps == 30);
+  CHECK(planned.points[0].precision == Precision::amp_bf16);
+  CHECK(planned.points[0].mixed_precision == MixedPrecision::default_);
+}
+
+TEST_CASE("llm-foundry's names and prefixes are the same flags") {
+  const auto ours = plan({"-m",
+                          "7b",
+                          "-c",
+                          "mpt-published",
+                          "--gpu_types",
+                          "h100_80gb",
+                          "-g",
+                          "8",
+                          "16",
+                          "-t",
+                          "bf16",
+                          "-s",
+                          "11",
+                          "12",
+                          "--accum",
+                          "2",
+                          "--microbatch_size",
+                          "6",
+                          "--sharding_strategy",
+                          "SHARD_GRAD_OP",
+                          "--activation_checkpointing",
+                          "full",
+                          "--mixed_precision",
+                          "PURE"});
+  const auto theirs = plan({"--model_yaml",
+                            "7b.yaml",
+                            "--cluster",
+                            "mpt-published",
+                            "--gpu_type",
+                            "h100_80gb",
+                            "--gpu_num",
+                            "8",
+                            "16",
+                            "--precision",
+                            "bf16",
+                            "--seq_len_exp",
+                            "11",
+                            "12",
+                            "--accum",
+                            "2",
+                            "--microbatch_size",
+                            "6",
+                            "--fsdp_config_shard_strategy",
+                            "SHARD_GRAD_OP",
+                            "--fsdp_config_activation_checkpointing",
+                            "--fsdp_config_mixed_precision",
+                            "PURE",
+                            "--attn_impl",
+                            "flash",
+                            "--fsdp_config_limit_all_gathers",
+                            "--fsdp_config_forward_prefetch",
+                            "true",
+                            "--fsdp_config_backward_prefetch",
+                            "BACKWARD_PRE",
+                            "--activation_cpu_offload",
+                            "False",
+                            "--pad_vocab_multiple",
+                            "128"});
+  CHECK(ours.points == theirs.points);
+  CHECK(ours.points.size() == 4);
+  CHECK(ours.labels == theirs.labels);
+  CHECK(theirs.err.empty());
+}
+
+TEST_CASE("dead flags are taken with one line of warning each") {
+  const auto planned = plan({"-m", "7b", "--batch_sizes", "8", "--wandb", "false", "--git_branch",
+                             "main", "--git_commit", "v0.0.4", "--image", "x/y:z"});
+  CHECK(planned.points.size() == 1);
+  CHECK(planned.err.starts_with("submit: --wandb: ignored, "));
+  CHECK(std::ranges::count(planned.err, '\n') == 4);
+}
+
+TEST_CASE("--axis adds axes, --set sets a value for every point") {
+  const auto planned =
+      plan({"-m", "cpu-2m", "--batch_sizes", "8", "2^4", "--seq_lens", "100", "--axis",
+            "env.NCCL_PROTO=null,LL128", "seed=1,2", "--set", "threads=2", "deterministic=true",
+            "--steps", "12", "--warmup", "3", "--exact-steps"});
+  REQUIRE(planned.points.size() == 8);
+  for (const auto& point : planned.points) {
+    CHECK(point.threads == 2);
+    CHECK(point.deterministic);
+    CHECK(point.steps == 12);
+    CHECK(point.exact_steps);
+    CHECK(point.gpus == 1);
+    CHECK(point.sharding_strategy == Sharding::no_shard);
+  }
+}
+
+TEST_CASE("--seq_lens, -s, -b and --batch_sizes span together") {
+  const auto planned = plan({"-m", "cpu-2m", "-s", "7", "8", "--seq_lens", "100", "-b", "10", "11",
+                             "--batch_sizes", "3"});
+  // 100 does not divide 2^10 or 2^11 tokens.
+  CHECK(planned.points.size() == 7);
+  REQUIRE(planned.drops.size() == 2);
+  CHECK(planned.drops[0] == "batch: 1024 tokens are no whole number of sequences of 100");
+}
+
+TEST_CASE("a sweep file, another cluster, narrowed and changed from outside") {
+  const auto whole = plan({"--sweep", "mpt-published"});
+  CHECK(whole.points.size() == 216);
+  const auto some = plan({"--sweep", "mpt-published", "--where",
+                          "model == '7b' and gpu == 'h100_80gb'", "--set", "steps=50"});
+  CHECK(some.points.size() == 9);
+  CHECK(some.drops.size() == 207);
+  CHECK(some.points.front().steps == 50);
+
+  SubmitProgram submit;
+  submit.write("mine.yaml",
+               "tessera_cluster: 1\nkind: slurm\ngpus: {h100_80gb: {per_node: 8, nodes: 2}}\n");
+  const auto result = submit.run({"--sweep", "mpt-published", "-c", "mine.yaml", "--json"});
+  CHECK(result.exit_code == 0);
+  const auto json = nlohmann::json::parse(result.out);
+  CHECK(json.at("points").size() + json.at("dropped").size() == 216);
+  for (const auto& each : json.at("points")) {
+    CHECK(each.at("point").at("cluster") == "mine");
+    CHECK(each.at("point").at("gpus") <= 16);
+  }
+}
+
+TEST_CASE("the table shows 40 points and counts the rest, --all shows all") {
+  const SubmitProgram submit;
+  const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
+  const auto some = submit.run({"--sweep", "mpt-published"});
+  CHECK(some.exit_code == 0);
+  CHECK(some.out.find("... 176 more, shown with --all; points by axis:") != std::string::npos);
+  CHECK(some.out.find("\n  precision: amp_bf16 209, amp_fp8 7\n") != std::string::npos);
+  CHECK(some.out.ends_with("\n216 points of project mpt. Submit with --RUN.\n"));
+  CHECK(lines(some.out) < 60);
+  const auto all = submit.run({"--sweep", "mpt-published", "--all"});
+  CHECK(lines(all.out) == 1 + 216 + 2);
+  const auto few = submit.run({"--sweep", "quickstart"});
+  CHECK(lines(few.out) == 1 + 16 + 2);
+  CHECK(few.out.find("shown with --all") == std::string::npos);
+}
+
+TEST_CASE("no point left: the reasons, and an exit code of its own") {
+  const auto planned = plan({"-m", "7b", "--batch_sizes", "9", "-g", "8"}, 4);
+  CHECK(planned.points.empty());
+  CHECK(planned.drops ==
+        std::vector<std::string>{"batch: a global batch of 9 is not divisible by 8 ranks"});
+  CHECK(planned.err == "submit: no point is left; 1 dropped: 1 batch\n");
+}
+
+TEST_CASE("an added GPU is known by name") {
+  SubmitProgram submit;
+  submit.write("gpus.yaml",
+               "tessera_gpus: 1\nl4: {match: ['^NVIDIA L4$'], memory_gib: 22.5, peak_tflops: "
+               "{amp_bf16: 121, amp_fp8: null}, source: data sheet}\n");
+  submit.write("c.yaml", "tessera_cluster: 1\nkind: slurm\ngpus: {l4: {per_node: 1}}\n");
+  const auto result = submit.run({"-m", "125m", "-c", "c.yaml", "-t", "fp8", "bf16",
+                                  "--batch_sizes", "8", "--gpu-catalogue", "gpus.yaml"});
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("capability: l4 has no amp_fp8 units") != std::string::npos);
+}
+
+TEST_CASE("help and version") {
+  const SubmitProgram submit;
+  CHECK(submit.run({"--help"}).exit_code == 0);
+  CHECK(submit.run({"--help"}).out.find("--seq_lens") != std::string::npos);
+  CHECK(submit.run({"--version"}).exit_code == 0);
+}
+
+TEST_CASE("sweep.sh is the published sweep") {
+  const auto result = run_command({"./sweep.sh", "--json"});
+  CHECK(result.exit_code == 0);
+  CHECK(nlohmann::json::parse(result.out).at("points").size() == 216);
+}
