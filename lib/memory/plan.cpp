@@ -42,6 +42,7 @@ class PlanBuilder {
   // Ticks of block `layer`.
   int forward(std::int64_t layer) const { return tick(ActionKind::forward, layer + 1); }
   int backward(std::int64_t layer) const { return tick(ActionKind::backward, layer + 1); }
+  int backward_begin() const { return head_tick() + 1; }
   int head_tick() const { return tick(ActionKind::head, 0); }
 
   void add(std::string name, std::int64_t bytes, int first, int last, Pool pool = Pool::device) {
@@ -138,8 +139,10 @@ class PlanBuilder {
     add("dx", rows_ * shape().d_model * low_, first, tick(ActionKind::backward, 0));
     add("dnorm",
         rows_ * std::max(shape().d_model, shape().n_heads * shape().head_dim) * low_, first, last);
-    add("dwide", rows_ * std::max(qkv_width(), shape().ffn) * low_, first, last);
-    add("row_sum", rows_ * shape().n_heads * bytes_of(DType::f32), first, last);
+    // Not while logits exist.
+    const int after_head = backward_begin();
+    add("dwide", rows_ * std::max(qkv_width(), shape().ffn) * low_, after_head, last);
+    add("row_sum", rows_ * shape().n_heads * bytes_of(DType::f32), after_head, last);
     add("partials", scratch_.partials, first, last);
   }
 

@@ -47,12 +47,12 @@ int tick_of(std::span<const Action> actions, ActionKind kind, std::int64_t unit,
   return -1;
 }
 
-std::string to_text(std::span<const Action> actions) {
+std::string describe(std::span<const Action> actions) {
   std::string text;
   for (std::size_t tick = 0; tick < actions.size(); ++tick) {
     const Action& action = actions[tick];
     text += fmt::format("{:5} {:8} {:9} unit {:3}  microbatch {}\n", tick,
-                        tessera::to_text(action.stream), tessera::to_text(action.kind), action.unit,
+                        to_text(action.stream), tessera::to_text(action.kind), action.unit,
                         action.microbatch);
   }
   return text;

@@ -43,7 +43,7 @@ int tick_of(std::span<const Action> actions, ActionKind kind, std::int64_t unit,
             std::int64_t microbatch = 0);
 
 // One line an action: "  12 compute  backward   unit 3  microbatch 0".
-std::string to_text(std::span<const Action> actions);
+std::string describe(std::span<const Action> actions);
 
 }  // namespace tessera::memory
 

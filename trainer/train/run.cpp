@@ -1,7 +1,9 @@
 #include "trainer/train/run.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +12,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/file.h"
 #include "lib/base/numbers.h"
 #include "lib/flops/utilization.h"
 #include "lib/runlog/writer.h"
@@ -67,6 +70,14 @@ runlog::Writer open_log(const sweep::RunSpec& spec) {
                         .restart = restart_count()};
   if (spec.run_dir.empty()) return runlog::Writer::to_stdout(std::move(origin));
   return runlog::Writer::to_folder(spec.run_dir, std::move(origin));
+}
+
+// The matrices of the peak's measurement are no memory of the training. Where /proc does not take
+// it, the figure stays too high.
+void forget_peak_resident() {
+  const FileDescriptor file(::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC));
+  constexpr std::string_view kResetPeak = "5";
+  if (file) [[maybe_unused]] const auto wrote = ::write(file.get(), kResetPeak.data(), 1);
 }
 
 std::int64_t peak_resident_bytes() {
@@ -134,7 +145,9 @@ class Run {
 
   MeasuredPeak peak_of(int threads) const {
     if (spec_.peak) return {*spec_.peak, false};
-    return {{.tflops = measure_gemm_peak_tflops(threads, kPeakSeconds),
+    const double tflops = measure_gemm_peak_tflops(threads, kPeakSeconds);
+    forget_peak_resident();
+    return {{.tflops = tflops,
              .source = fmt::format("measured: f32 GEMM, {} thread{}", threads,
                                    threads == 1 ? "" : "s")},
             true};
