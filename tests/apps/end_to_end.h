@@ -3,6 +3,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -82,8 +83,14 @@ lr: 1.0e-3
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
+    posix_spawn_file_actions_t quiet;
+    ::posix_spawn_file_actions_init(&quiet);
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+      ::posix_spawn_file_actions_addopen(&quiet, stream, "/dev/null", O_WRONLY, 0);
+    }
     pid_t pid = 0;
-    REQUIRE(::posix_spawn(&pid, pointers[0], nullptr, nullptr, pointers.data(), ::environ) == 0);
+    REQUIRE(::posix_spawn(&pid, pointers[0], &quiet, nullptr, pointers.data(), ::environ) == 0);
+    ::posix_spawn_file_actions_destroy(&quiet);
     return pid;
   }
 
