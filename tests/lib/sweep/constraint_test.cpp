@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <random>
+
 #include "lib/base/error.h"
 
 using namespace tessera;
@@ -113,4 +115,32 @@ TEST_CASE("faults point at the column") {
   CHECK(fault("gpus ; 1") == "column 6 of the expression: ';' does not belong here");
   CHECK(fault(std::string(100, '(') + "gpus == 1").find("nested too deeply") != std::string::npos);
   CHECK(fault(std::string(5000, ' ')).find("longer than") != std::string::npos);
+}
+
+TEST_CASE("any row of tokens is an expression or an error") {
+  const std::vector<std::string> tokens = {"gpus",        "model",  "microbatch_size",
+                                           "exact_steps", "8",      "2^3",
+                                           "'7b'",        "true",   "none",
+                                           "and",         "or",     "not",
+                                           "in",          "not in", "==",
+                                           "<",           "+",      "-",
+                                           "*",           "/",      "//",
+                                           "%",           "(",      ")",
+                                           "[",           "]",      ",",
+                                           "min",         "(",      "1e9"};
+  std::mt19937 random(11);
+  int read = 0;
+  for (int i = 0; i < 200000; ++i) {
+    std::string text;
+    for (std::size_t n = 1 + random() % 8; n > 0; --n)
+      text += tokens[random() % tokens.size()] + " ";
+    try {
+      Expression::parse(text, "a.yaml:1:1").holds(value);
+      ++read;
+    } catch (const Error& error) {
+      const bool has_place = std::string(error.what()).find("column ") != std::string::npos;
+      if (!has_place) FAIL(text);
+    }
+  }
+  CHECK(read > 1000);
 }

@@ -12,20 +12,8 @@ using namespace tessera::sweep;
 
 namespace {
 
-std::string fault(const std::string& yaml) {
-  try {
-    test::grid_of(yaml);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::input);
-    return error.what();
-  }
-  return "no error";
-}
-
-}  // namespace
-
-TEST_CASE("every key of the format is read") {
-  const Grid grid = test::grid_of(R"(
+// Every key of the format.
+constexpr auto kWhole = R"(
 project: mpt-h100
 defaults: {cluster: hgx, gpu: h100_80gb, precision: amp_bf16, mixed_precision: DEFAULT, sharding_strategy: FULL_SHARD,
            activation_checkpointing: none, steps: 30, warmup: 10, seed: 17}
@@ -46,7 +34,22 @@ include:
   - {model: 70b, gpus: 64, seq_len: 2048, batch: {samples: 2048}, microbatch_size: 8, activation_checkpointing: full}
 repeats: 3
 limits: {time: auto, max_in_flight: 16, max_gpu_hours: 400, pack: 2h, stop_axis_after_oom: microbatch_size}
-)");
+)";
+
+std::string fault(const std::string& yaml) {
+  try {
+    test::grid_of(yaml);
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::input);
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("every key of the format is read") {
+  const Grid grid = test::grid_of(kWhole);
   CHECK(grid.project == "mpt-h100");
   CHECK(grid.project_where == "s.yaml:3:10");
   CHECK(grid.defaults.size() == 9);
@@ -110,6 +113,19 @@ TEST_CASE("faults of a sweep file have their place") {
         std::string::npos);
   CHECK(fault("limits: {max_gpu_hours: -1}\n").find("is not positive") != std::string::npos);
   CHECK(fault("tessera_sweep: 1\n").find("stands twice") != std::string::npos);
+}
+
+TEST_CASE("a file cut at any byte is read or refused, with one line") {
+  const std::string whole = kWhole;
+  int refused = 0;
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    const std::string line = fault(whole.substr(0, length));
+    if (line == "no error") continue;
+    ++refused;
+    CHECK(line.starts_with("s.yaml:"));
+    CHECK(line.find('\n') == std::string::npos);
+  }
+  CHECK(refused > 500);
 }
 
 TEST_CASE("models are looked for beside the sweep file") {
