@@ -1,20 +1,203 @@
 #include "apps/submit_run.h"
 
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <map>
+
+#include "apps/progress.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/names.h"
+#include "lib/ledger/state.h"
+#include "lib/submit/status.h"
+#include "lib/submit/submit_local.h"
 
 namespace tessera::apps {
 
+namespace fs = std::filesystem;
+
+namespace {
+
+// Set by the handler: the running points are told to end, no more are started.
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void handle_interrupts() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { g_interrupted = true; };
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGHUP, &action, nullptr);
+}
+
+fs::path trainer_of(const cluster::Cluster& cluster) {
+  if (!cluster.trainer.path.empty()) return fs::absolute(cluster.trainer.path);
+  std::error_code fault;
+  const fs::path self = fs::read_symlink("/proc/self/exe", fault);
+  return self.parent_path() / "trainer";
+}
+
+void print_selection(const std::string& project, const std::vector<submit::Choice>& choices,
+                     int adopted, std::size_t dropped) {
+  std::map<submit::Verdict, int> counts;
+  for (const submit::Choice& choice : choices) ++counts[choice.verdict];
+  std::string line = fmt::format("{}: {} run{}, {} to start", project, choices.size(),
+                                 choices.size() == 1 ? "" : "s", counts[submit::Verdict::start]);
+  if (counts[submit::Verdict::done] > 0)
+    line += fmt::format(", {} done before", counts[submit::Verdict::done]);
+  if (adopted > 0) line += fmt::format(", {} running already (waited for)", adopted);
+  if (counts[submit::Verdict::others] > 0) {
+    line += fmt::format(", {} of another user (not touched)", counts[submit::Verdict::others]);
+  }
+  if (dropped > 0) line += fmt::format("; {} point{} dropped", dropped, dropped == 1 ? "" : "s");
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+std::string verb_project(const SubmitRequest& request) {
+  if (!request.names.empty()) return request.names.front();
+  if (!request.project.empty()) return request.project;
+  if (const auto last = ledger::last_project()) return *last;
+  throw Error(ExitCode::usage, fmt::format("submit {}", request.verb), "which project?",
+              fmt::format("write submit {} PROJECT", request.verb));
+}
+
+// Of one cluster: its share of the plan.
+sweep::Expansion share_of(const Plan& plan, const std::string& cluster, bool with_dropped) {
+  sweep::Expansion share;
+  for (const sweep::Planned& point : plan.expansion.points) {
+    if (point.point.cluster == cluster) share.points.push_back(point);
+  }
+  if (with_dropped) share.dropped = plan.expansion.dropped;
+  return share;
+}
+
+void add(submit::SubmitReport& sum, const submit::SubmitReport& report) {
+  sum.started += report.started;
+  sum.ok += report.ok;
+  sum.failed += report.failed;
+  sum.already += report.already;
+  sum.others += report.others;
+  sum.not_started += report.not_started;
+}
+
+}  // namespace
+
 int run_plan(const SubmitRequest& request, const Plan& plan) {
   require_runnable(request, plan);
-  throw Error(ExitCode::refused, "--RUN", "is not there yet");
+  const auto only = from_text<submit::Only>(request.only);
+  if (!only) {
+    throw Error(ExitCode::usage, "--only", fmt::format("unknown value '{}'", request.only),
+                suggestion(request.only, all_names<submit::Only>()));
+  }
+  handle_interrupts();
+  const double start_s = monotonic_seconds();
+  submit::SubmitReport sum;
+  fs::path workspace;
+  bool first = true;
+  for (const auto& [name, cluster] : plan.clusters) {
+    const sweep::Expansion share = share_of(plan, name, first);
+    first = false;
+    if (share.points.empty() || g_interrupted) continue;
+    workspace = ledger::resolve_workspace(plan.project, request.workspace, cluster.workspace);
+    submit::SubmitOptions options{.project = plan.project,
+                                  .workspace = workspace,
+                                  .trainer = trainer_of(cluster),
+                                  .cluster = cluster,
+                                  .repeats = plan.repeats,
+                                  .only = *only,
+                                  .max_parallel = request.max_parallel > 0
+                                                      ? request.max_parallel
+                                                      : static_cast<int>(cluster.max_parallel),
+                                  .break_lock = request.break_lock};
+    options.cluster.name = name;
+    ProgressLine line(stdout);
+    int ended = 0;
+    int total = 0;
+    add(sum,
+        submit::submit_local(
+            share, options,
+            {.selected =
+                 [&](const std::vector<submit::Choice>& choices, int adopted) {
+                   print_selection(plan.project, choices, adopted, plan.expansion.dropped.size());
+                   total = adopted;
+                   for (const auto& choice : choices)
+                     total += choice.verdict == submit::Verdict::start ? 1 : 0;
+                 },
+             .ended =
+                 [&](const std::string& run, const cluster::Outcome& outcome) {
+                   line.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended,
+                                            std::to_string(total).size(), total,
+                                            to_text(outcome.status), run,
+                                            outcome.reason.empty() ? "" : ": " + outcome.reason));
+                 },
+             .progress = [&](const cluster::QueueProgress& progress) { line.show(progress); }},
+            g_interrupted));
+  }
+  std::string text = fmt::format("{} ok, {} not ok", sum.ok, sum.failed);
+  if (sum.not_started > 0) text += fmt::format(", {} not started", sum.not_started);
+  if (sum.already > 0) text += fmt::format(", {} done before", sum.already);
+  fmt::print("{} in {}\n", text, duration_text(monotonic_seconds() - start_s));
+  fmt::print(
+      "Where it stands: submit status {0}\nThe table:       collect {0}\nRuns:            {1}\n",
+      plan.project, (workspace / plan.project).string());
+  if (g_interrupted) {
+    throw Error(ExitCode::interrupted, "", "interrupted",
+                "the same command goes on with what is missing");
+  }
+  if (sum.failed > 0) {
+    throw Error(
+        ExitCode::runs_failed, "",
+        fmt::format("{} run{} did not end ok", sum.failed, sum.failed == 1 ? "" : "s"),
+        fmt::format("see submit status {}, or run them again with --only failed", plan.project));
+  }
+  return 0;
 }
 
-int run_status(const SubmitRequest&) {
-  throw Error(ExitCode::refused, "status", "is not there yet");
+int run_status(const SubmitRequest& request) {
+  const std::string project = verb_project(request);
+  const fs::path workspace = ledger::resolve_workspace(project, request.workspace);
+  const submit::ProjectStatus status = submit::project_status(workspace / project);
+  for (const std::string& damage : status.damage) fmt::print(stderr, "submit: {}\n", damage);
+  std::map<runlog::Status, int> counts;
+  for (const submit::RunStatus& run : status.runs) ++counts[run.status];
+  std::string line;
+  for (const auto& [state, name] : Names<runlog::Status>::table) {
+    if (counts[state] > 0)
+      line += fmt::format("{}{} {}", line.empty() ? "" : ", ", counts[state], name);
+  }
+  fmt::print("{}: {} run{}: {}", project, status.runs.size(), status.runs.size() == 1 ? "" : "s",
+             line);
+  if (status.dropped > 0) fmt::print("; {} dropped when planned", status.dropped);
+  fmt::print("\n");
+  bool hidden = false;
+  for (const submit::RunStatus& run : status.runs) {
+    if (run.status == runlog::Status::ok && !request.all_rows) {
+      hidden = true;
+      continue;
+    }
+    fmt::print("{:<10} {}{}{}\n", to_text(run.status), run.run,
+               run.attempt > 1 ? fmt::format("  attempt {}", run.attempt) : "",
+               run.reason.empty() ? "" : ": " + run.reason);
+  }
+  if (hidden) fmt::print("Those that are ok are listed with --all.\n");
+  fmt::print("Runs: {}\n", (workspace / project).string());
+  return 0;
 }
 
-int run_cancel(const SubmitRequest&) {
-  throw Error(ExitCode::refused, "cancel", "is not there yet");
+int run_cancel(const SubmitRequest& request) {
+  const std::string project = verb_project(request);
+  const fs::path workspace = ledger::resolve_workspace(project, request.workspace);
+  std::vector<std::string> runs;
+  if (!request.names.empty()) runs.assign(request.names.begin() + 1, request.names.end());
+  const std::vector<std::string> told = submit::cancel_runs(workspace / project, runs);
+  for (const std::string& run : told) fmt::print("told to end: {}\n", run);
+  if (told.empty()) fmt::print("{}: nothing of yours runs here\n", project);
+  return 0;
 }
 
 }  // namespace tessera::apps

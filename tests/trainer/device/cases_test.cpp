@@ -76,21 +76,27 @@ TEST_CASE("gradients agree with central differences") {
   }
 }
 
-TEST_CASE("f32 and bf16 agree with f64") {
+TEST_CASE("f32 and bf16 agree with f64 for every table of kernels") {
   for (const Case& c : cases()) {
     CAPTURE(c.name);
-    const Outcome reference = c.has_f64 ? run_case(c, DType::f64) : run_case(c, DType::f32);
+    const Outcome reference = run_case(c, c.has_f64 ? DType::f64 : DType::f32);
     CHECK(reference.overrun.empty());
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      CAPTURE(bytes_of(dtype));
-      const Outcome outcome = run_case(c, dtype);
-      CHECK(outcome.overrun.empty());
-      CHECK(!outcome.compared.empty());
-      for (const std::string& name : outcome.compared) {
-        CAPTURE(name);
-        if (!c.has_f64 && !reference.values.contains(name)) continue;
-        CHECK(distance(outcome.values.at(name), reference.values.at(name)) <=
-              (dtype == DType::f32 ? c.f32_tolerance : c.bf16_tolerance));
+    for (const cpu::Kernels* kernels : cpu::supported_kernels()) {
+      CAPTURE(kernels->isa);
+      for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+        if (dtype == DType::f64 && !c.has_f64) continue;
+        CAPTURE(bytes_of(dtype));
+        const Outcome outcome = run_case(c, dtype, 2, {}, kernels);
+        CHECK(outcome.overrun.empty());
+        CHECK(!outcome.compared.empty());
+        for (const std::string& name : outcome.compared) {
+          CAPTURE(name);
+          if (!c.has_f64 && !reference.values.contains(name)) continue;
+          const double tolerance = dtype == DType::f64   ? 1e-12
+                                   : dtype == DType::f32 ? c.f32_tolerance
+                                                         : c.bf16_tolerance;
+          CHECK(distance(outcome.values.at(name), reference.values.at(name)) <= tolerance);
+        }
       }
     }
   }

@@ -14,8 +14,9 @@ std::byte* HostMemory::operator()(std::int64_t bytes) {
   return blocks_.back().get();
 }
 
-Outcome run_case(const Case& c, DType dtype, int threads, const Overrides& overrides) {
-  const auto device = cpu_device(threads);
+Outcome run_case(const Case& c, DType dtype, int threads, const Overrides& overrides,
+                 const cpu::Kernels* kernels) {
+  const auto device = kernels == nullptr ? cpu_device(threads) : cpu::cpu_device(threads, *kernels);
   HostMemory memory;
   Arena arena(*device, dtype, [&](std::int64_t bytes) { return memory(bytes); }, overrides);
   const std::vector<Op> ops = c.build(arena);

@@ -1,10 +1,12 @@
 // Runs a case on the CPU device, as a trainer would: prepare, seal, run.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "tests/trainer/device/cases.h"
+#include "trainer/device/cpu/cpu_device.h"
 
 namespace tessera::trainer::test {
 
@@ -28,7 +30,9 @@ struct Outcome {
   std::vector<std::string> overrun;
 };
 
-Outcome run_case(const Case& c, DType dtype, int threads = 2, const Overrides& overrides = {});
+// kernels: null for the best.
+Outcome run_case(const Case& c, DType dtype, int threads = 2, const Overrides& overrides = {},
+                 const cpu::Kernels* kernels = nullptr);
 
 // ||a - b|| / ||b||, or infinity if any element of either is not finite or the sizes differ.
 double distance(const Values& a, const Values& b);

@@ -1,8 +1,11 @@
 // The CPU device: checks, remembers and executes at once.
+#include "trainer/device/cpu/cpu_device.h"
+
 #include <cblas.h>
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -15,7 +18,6 @@
 #include "trainer/device/cpu/fingerprint.h"
 #include "trainer/device/cpu/operations.h"
 #include "trainer/device/cpu/pages.h"
-#include "trainer/device/device.h"
 
 namespace tessera::trainer {
 namespace {
@@ -34,7 +36,7 @@ std::string cpu_name() {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : kernels_(cpu::best_kernels()) {
+  CpuDevice(int threads, const cpu::Kernels& kernels) : kernels_(kernels) {
     if (threads < 1) {
       throw Error(ExitCode::internal, "cpu_device", fmt::format("{} threads", threads));
     }
@@ -133,7 +135,11 @@ class CpuDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> cpu_device(int threads) {
-  return std::make_unique<CpuDevice>(threads);
+  return cpu::cpu_device(threads, *cpu::supported_kernels().front());
+}
+
+std::unique_ptr<Device> cpu::cpu_device(int threads, const Kernels& kernels) {
+  return std::make_unique<CpuDevice>(threads, kernels);
 }
 
 }  // namespace tessera::trainer

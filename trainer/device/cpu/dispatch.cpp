@@ -25,13 +25,16 @@ std::int64_t workspace_bytes(const Op& op, int threads) {
   return std::visit(WorkspaceOf{threads}, op);
 }
 
-const Kernels& best_kernels() {
+std::span<const Kernels* const> supported_kernels() {
+  static const Kernels* const tables[] = {&avx512::kernels(), &avx2::kernels(),
+                                          &x86_64_v2::kernels()};
+  const std::span<const Kernels* const> all(tables);
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return avx512::kernels();
+    return all;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::kernels();
-  return x86_64_v2::kernels();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return all.subspan(1);
+  return all.subspan(2);
 }
 
 }  // namespace tessera::trainer::cpu

@@ -23,8 +23,8 @@ void check(const Op& op);
 // Scratch of the operation with this many threads.
 std::int64_t workspace_bytes(const Op& op, int threads);
 
-// The best table for this CPU.
-const Kernels& best_kernels();
+// The tables that this CPU can run, the best first.
+std::span<const Kernels* const> supported_kernels();
 
 void run(const Gemm& op, const Context& context);
 void run(const BiasGrad& op, const Context& context);

@@ -54,25 +54,33 @@ void multiply(C* x, C factor, std::int64_t n) {
   });
 }
 
-// Squares in C would overflow f32 from 1.8e19 on, so each is taken in double.
+// Vector of f64 number `part` of those that x fills when widened.
+template <int Part>
+TESSERA_INLINE VectorD widened(VectorF x) {
+  using Half = float __attribute__((vector_size(kVectorBytes / 2)));
+  Half half;
+  __builtin_memcpy(&half, reinterpret_cast<const char*>(&x) + Part * sizeof(half), sizeof(half));
+  return __builtin_convertvector(half, VectorD);
+}
+
+// A square in f32 would overflow from 1.8e19 on, so each is taken in double.
 template <class S>
 double sum_of_squares(const S* x, std::int64_t n) {
   using C = Compute<S>;
-  constexpr int kParts = kLanes<C> / kLanes<double>;
-  VectorD sums[kParts] = {};
+  VectorD sum0 = {};
+  VectorD sum1 = {};
   for_vectors<C>(n, [&](std::int64_t i, int count) __attribute__((always_inline)) {
     const Vector<C> v = load(x + i, count);
-    for (int part = 0; part < kParts; ++part) {
-      VectorD wide;
-      for (int lane = 0; lane < kLanes<double>; ++lane) {
-        wide[lane] = v[part * kLanes<double> + lane];
-      }
-      sums[part] += wide * wide;
+    if constexpr (sizeof(C) == sizeof(double)) {
+      sum0 += v * v;
+    } else {
+      const VectorD low = widened<0>(v);
+      const VectorD high = widened<1>(v);
+      sum0 += low * low;
+      sum1 += high * high;
     }
   });
-  double total = 0;
-  for (const VectorD& sum : sums) total += sum_lanes<double>(sum);
-  return total;
+  return sum_lanes<double>(sum0) + sum_lanes<double>(sum1);
 }
 
 template <class S>

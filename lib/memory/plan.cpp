@@ -1,0 +1,210 @@
+#include "lib/memory/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+
+namespace tessera::memory {
+
+namespace {
+
+constexpr std::int64_t kChunkRows = 128;
+constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const Config& config, const Scratch& scratch)
+      : config_(config),
+        scratch_(scratch),
+        low_(bytes_of(compute_dtype(config.precision))),
+        rows_(config.microbatch * config.seq_len),
+        recomputes_(config.checkpointing != Checkpointing::none) {
+    plan_.actions = schedule(config.shape.n_layers, 1, config.checkpointing);
+  }
+
+  Plan build() {
+    states();
+    batch();
+    inputs_of_blocks();
+    kept();
+    head();
+    gradients();
+    plan_.pool_bytes = place(plan_.buffers, static_cast<int>(plan_.actions.size()));
+    return std::move(plan_);
+  }
+
+ private:
+  const model::Shape& shape() const { return config_.shape; }
+  int tick(ActionKind kind, std::int64_t unit) const { return tick_of(plan_.actions, kind, unit); }
+  int end() const { return static_cast<int>(plan_.actions.size()) - 1; }
+  // Ticks of block `layer`.
+  int forward(std::int64_t layer) const { return tick(ActionKind::forward, layer + 1); }
+  int backward(std::int64_t layer) const { return tick(ActionKind::backward, layer + 1); }
+  int backward_begin() const { return head_tick() + 1; }
+  int head_tick() const { return tick(ActionKind::head, 0); }
+
+  void add(std::string name, std::int64_t bytes, int first, int last, Pool pool = Pool::device) {
+    plan_.buffers.push_back(
+        {.name = std::move(name), .pool = pool, .bytes = bytes, .first = first, .last = last});
+  }
+  void always(std::string name, std::int64_t bytes, Pool pool = Pool::device) {
+    add(std::move(name), bytes, 0, end(), pool);
+  }
+
+  // Weights, gradients that accumulate, moments.
+  void states() {
+    const std::vector<Unit> all = units(shape(), config_.seq_len);
+    for (std::size_t unit = 0; unit < all.size(); ++unit) {
+      const std::int64_t elements = all[unit].trained.elements;
+      for (const char* kind : {"master", "grad", "m", "v"})
+        always(fmt::format("u{}.{}", unit, kind), elements * bytes_of(DType::f32));
+      if (config_.precision != Precision::fp32)
+        always(fmt::format("u{}.param", unit), elements * low_);
+    }
+    always("inputs", scratch_.step_inputs);
+    always("state", scratch_.step_state);
+    always("workspace", scratch_.workspace);
+    const int norm = tick(ActionKind::norm, 0);
+    add("norm_partials", scratch_.norm_partials, norm, norm);
+  }
+
+  void batch() {
+    const std::int64_t one =
+        batch_layout(config_, config_.microbatch).elements * bytes_of(DType::i32);
+    add("batch", one, 0, tick(ActionKind::backward, 0));
+    const auto count = static_cast<std::int64_t>(
+        microbatches(config_.device_batch, config_.microbatch).size());
+    for (int slot = 0; slot < kSlots; ++slot) {
+      always(fmt::format("slot{}.inputs", slot), scratch_.step_inputs, Pool::pinned);
+      always(fmt::format("slot{}.state", slot), scratch_.step_state, Pool::pinned);
+      always(fmt::format("slot{}.batch", slot), one * count, Pool::pinned);
+    }
+  }
+
+  // The residual stream before each block and after the last. Kept under every mask.
+  void inputs_of_blocks() {
+    const std::int64_t bytes = rows_ * shape().d_model * low_;
+    for (std::int64_t layer = 0; layer < shape().n_layers; ++layer) {
+      const int first = layer == 0 ? tick(ActionKind::forward, 0) : forward(layer);
+      add(fmt::format("x.{}", layer), bytes, first, backward(layer));
+    }
+    add(fmt::format("x.{}", shape().n_layers), bytes, head_tick(), head_tick());
+  }
+
+  // What a block computes and its backward needs: a set for each block, or, where it is computed
+  // again, one for all.
+  void kept() {
+    if (recomputes_) {
+      block("b", forward(0), backward(0));
+    } else {
+      for (std::int64_t layer = 0; layer < shape().n_layers; ++layer)
+        block(fmt::format("b{}", layer), forward(layer), backward(layer));
+    }
+    // What a branch adds to the residual stream, from its end to the next norm.
+    add("branch", rows_ * shape().d_model * low_, forward(0),
+        recomputes_ ? backward(0) : head_tick());
+  }
+
+  void block(const std::string& name, int first, int last) {
+    const std::int64_t attention = shape().n_heads * shape().head_dim;
+    const auto activation = [&](const char* part, std::int64_t cols) {
+      add(fmt::format("{}.{}", name, part), rows_ * cols * low_, first, last);
+    };
+    activation("norm1", shape().d_model);
+    activation("qkv", qkv_width());
+    activation("attention", attention);
+    activation("mid", shape().d_model);
+    activation("norm2", shape().d_model);
+    activation("up", shape().ffn);
+    activation("act", shape().ffn);
+    for (const char* statistic : {"mean1", "rstd1", "mean2", "rstd2"})
+      add(fmt::format("{}.{}", name, statistic), rows_ * bytes_of(DType::f32), first, last);
+    add(name + ".lse", rows_ * shape().n_heads * bytes_of(DType::f32), first, last);
+  }
+
+  void head() {
+    const int tick = head_tick();
+    const std::int64_t chunk = std::min(head_chunk_rows(config_), rows_);
+    add("logits", chunk * model::padded_vocab(shape().vocab) * low_, tick, tick);
+    add("final", rows_ * shape().d_model * low_, tick, tick);
+    for (const char* row : {"mean", "rstd", "row_loss"})
+      add(row, rows_ * bytes_of(DType::f32), tick, tick);
+  }
+
+  void gradients() {
+    const int first = head_tick();
+    const int last = backward(0);
+    add("dx", rows_ * shape().d_model * low_, first, tick(ActionKind::backward, 0));
+    add("dnorm",
+        rows_ * std::max(shape().d_model, shape().n_heads * shape().head_dim) * low_, first, last);
+    // Not while logits exist.
+    const int after_head = backward_begin();
+    add("dwide", rows_ * std::max(qkv_width(), shape().ffn) * low_, after_head, last);
+    add("row_sum", rows_ * shape().n_heads * bytes_of(DType::f32), after_head, last);
+    add("partials", scratch_.partials, first, last);
+  }
+
+  std::int64_t qkv_width() const {
+    return (shape().n_heads + 2 * shape().n_kv_heads) * shape().head_dim;
+  }
+
+  const Config& config_;
+  const Scratch& scratch_;
+  std::int64_t low_;   // bytes of an activation
+  std::int64_t rows_;  // tokens of the largest microbatch
+  bool recomputes_;
+  Plan plan_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> microbatches(std::int64_t device_batch, std::int64_t microbatch) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(device_batch / microbatch), microbatch);
+  if (device_batch % microbatch != 0) sizes.push_back(device_batch % microbatch);
+  return sizes;
+}
+
+DType compute_dtype(Precision precision) {
+  return precision == Precision::fp32 ? DType::f32 : DType::bf16;
+}
+
+std::int64_t head_chunk_rows(const Config& config) {
+  const std::int64_t rows = config.microbatch * config.seq_len;
+  const std::int64_t row_bytes =
+      model::padded_vocab(config.shape.vocab) * bytes_of(compute_dtype(config.precision));
+  const auto round_up = [](std::int64_t n) { return (n + kChunkRows - 1) / kChunkRows * kChunkRows; };
+  const std::int64_t most =
+      std::max(kChunkRows, kLogitsBytes / row_bytes / kChunkRows * kChunkRows);
+  const std::int64_t chunks = (rows + most - 1) / most;
+  return round_up((rows + chunks - 1) / chunks);
+}
+
+BatchLayout batch_layout(const Config& config, std::int64_t sequences) {
+  const auto round_up = [](std::int64_t n) {
+    constexpr std::int64_t kElements = kBufferAlignment / bytes_of(DType::i32);
+    return (n + kElements - 1) / kElements * kElements;
+  };
+  BatchLayout layout;
+  layout.rows = sequences * config.seq_len;
+  const std::int64_t part = round_up(layout.rows);
+  layout.targets = part;
+  layout.order = 2 * part;
+  layout.starts = 3 * part;
+  layout.elements = layout.starts + round_up(model::padded_vocab(config.shape.vocab) + 1);
+  return layout;
+}
+
+const Buffer& Plan::buffer(std::string_view name) const {
+  for (const Buffer& candidate : buffers) {
+    if (candidate.name == name) return candidate;
+  }
+  throw Error(ExitCode::internal, "memory plan", fmt::format("has no buffer {}", name));
+}
+
+Plan plan(const Config& config, const Scratch& scratch) {
+  return PlanBuilder(config, scratch).build();
+}
+
+}  // namespace tessera::memory

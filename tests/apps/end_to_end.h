@@ -1,0 +1,135 @@
+// submit, trainer and collect as a user runs them, on a tiny decoder, in a folder of the test's
+// own.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/base/command.h"
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/ledger/ledger.h"
+#include "tests/temporary.h"
+
+namespace tessera::test {
+
+inline bool wait_until(const std::function<bool()>& condition, double seconds = 60) {
+  for (double waited = 0; waited < seconds; waited += 0.02) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+class EndToEnd {
+ public:
+  EndToEnd() {
+    write_file_atomically(folder_ / "tiny.yaml", R"(tessera_model: 1
+name: tiny
+d_model: 32
+n_layers: 1
+n_heads: 1
+ffn: 64
+vocab: 128
+max_seq_len: 16
+lr: 1.0e-3
+)");
+  }
+
+  // `steps` decides how long a point takes: 12 are over at once, 100000 take a minute.
+  void write_sweep(const std::string& name, const std::string& batches, int steps,
+                   const std::string& more = "") const {
+    write_file_atomically(
+        folder_ / name,
+        "tessera_sweep: 1\nproject: e2e\n"
+        "defaults: {cluster: local, gpu: cpu, gpus: 1, threads: 1, microbatch_size: 1, warmup: 2,\n"
+        "           precision: fp32, exact_steps: true, steps: " +
+            std::to_string(steps) +
+            "}\n"
+            "matrix: {model: tiny.yaml, seq_len: 16, global_batch: " +
+            batches + "}\n" + more);
+  }
+
+  std::vector<std::string> command(const std::string& program,
+                                   const std::vector<std::string>& arguments) const {
+    const char* bin = std::getenv("TESSERA_BIN");
+    REQUIRE(bin != nullptr);
+    std::vector<std::string> words{"/usr/bin/env", "-C", folder_.path().string(),
+                                   "TESSERA_STATE_DIR=" + (folder_ / "state").string(),
+                                   std::string(bin) + "/" + program};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
+  }
+
+  CommandResult run(const std::string& program, const std::vector<std::string>& arguments) const {
+    return run_command(command(program, arguments));
+  }
+
+  // In the background; `env -C` becomes the program itself, so signals reach it.
+  pid_t start(const std::string& program, const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words = command(program, arguments);
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    posix_spawn_file_actions_t quiet;
+    ::posix_spawn_file_actions_init(&quiet);
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+      ::posix_spawn_file_actions_addopen(&quiet, stream, "/dev/null", O_WRONLY, 0);
+    }
+    pid_t pid = 0;
+    REQUIRE(::posix_spawn(&pid, pointers[0], &quiet, nullptr, pointers.data(), ::environ) == 0);
+    ::posix_spawn_file_actions_destroy(&quiet);
+    return pid;
+  }
+
+  static int exit_code(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  const TemporaryFolder& folder() const { return folder_; }
+  std::filesystem::path project() const { return folder_ / "runs/e2e"; }
+  std::map<std::string, ledger::RunState> states() const {
+    return ledger::run_states(ledger::read_ledger(project()));
+  }
+
+  // Log files of all runs.
+  std::vector<std::filesystem::path> logs() const {
+    std::vector<std::filesystem::path> found;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(project(), ignored)) {
+      if (entry.path().filename().string().starts_with("log.")) found.push_back(entry.path());
+    }
+    return found;
+  }
+
+  // Lines of results.csv, its header too.
+  std::vector<std::string> results() const {
+    const std::string text = read_file(folder_ / "results/e2e/results.csv");
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin);
+      lines.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return lines;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+}  // namespace tessera::test

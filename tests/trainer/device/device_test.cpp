@@ -1,0 +1,217 @@
+// The life of a CPU device: memory, preparation, events, and that a sealed one leaves the heap
+// alone.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "tests/trainer/device/run_case.h"
+
+using namespace tessera;
+using namespace tessera::trainer;
+using namespace tessera::trainer::test;
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+
+template <class F>
+ExitCode code_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+// The linker sends every malloc of the program here, OpenBLAS's and OpenMP's too (--wrap=malloc);
+// what operator new takes comes from malloc inside the C++ library, so it is counted on its own.
+extern "C" {
+void* __real_malloc(std::size_t bytes);
+void* __wrap_malloc(std::size_t bytes) {
+  ++allocations;
+  return __real_malloc(bytes);
+}
+}
+void* operator new(std::size_t bytes) {
+  if (void* p = malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return malloc(bytes);
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+
+TEST_CASE("a sealed device does not touch the heap") {
+  {  // The counter counts.
+    const std::int64_t before = allocations;
+    const std::vector<int> some(10);
+    CHECK(allocations == before + 1);
+  }
+  for (const Case& c : cases()) {
+    CAPTURE(c.name);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto device = cpu_device(2);
+      HostMemory memory;
+      const Overrides none;
+      Arena arena(*device, dtype, [&](std::int64_t bytes) { return memory(bytes); }, none);
+      const std::vector<Op> ops = c.build(arena);
+      std::int64_t workspace = 0;
+      for (const Op& op : ops) workspace = std::max(workspace, device->workspace_bytes(op));
+      device->prepare(ops, {memory(workspace), static_cast<std::size_t>(workspace)});
+      device->seal();
+      for (const Op& op : ops) {
+        const bool gemm = std::holds_alternative<Gemm>(op);
+        device->run(Stream::compute, op, {});  // threads start at their first use
+        const std::int64_t before = allocations;
+        device->record(Stream::compute, 1);
+        device->wait(Stream::gather, 1);
+        device->run(Stream::compute, op, {});
+        // OpenBLAS takes one small job list for each GEMM that it splits.
+        CHECK(allocations - before <= (gemm ? 2 : 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("what was not prepared does not run") {
+  const auto device = cpu_device(1);
+  std::vector<float> x(64);
+  std::vector<float> y(64);
+  const Tensor a{x.data(), DType::f32, 4, 16, 16};
+  const Tensor b{y.data(), DType::f32, 4, 16, 16};
+  device->prepare(std::vector<Op>{Cast{a, b}}, {});
+  device->seal();
+  device->run(Stream::compute, Cast{a, b}, {});
+  CHECK(code_of([&] { device->run(Stream::compute, Cast{a, b, true}, {}); }) == ExitCode::internal);
+  CHECK(code_of([&] { device->run(Stream::compute, Cast{b, a}, {}); }) == ExitCode::internal);
+  CHECK(code_of([&] { device->prepare({}, {}); }) == ExitCode::internal);
+  CHECK(code_of([&] { device->allocate(Pool::device, 1); }) == ExitCode::internal);
+}
+
+TEST_CASE("operations whose parts do not fit are refused by name") {
+  const auto device = cpu_device(1);
+  alignas(64) static std::byte memory[1 << 16];
+  const auto tensor = [](std::int64_t rows, std::int64_t cols, DType dtype = DType::f32) {
+    return Tensor{memory, dtype, rows, cols, cols};
+  };
+  const auto refused = [&](const Op& op) {
+    return code_of([&] { device->prepare(std::vector<Op>{op}, {}); });
+  };
+  using enum DType;
+  CHECK(refused(Gemm{tensor(4, 8), tensor(3, 8), tensor(4, 3)}) == ExitCode::ok);
+  CHECK(refused(Gemm{tensor(4, 8), tensor(3, 7), tensor(4, 3)}) == ExitCode::internal);
+  CHECK(refused(Gemm{tensor(4, 8), tensor(3, 8), tensor(3, 4)}) == ExitCode::internal);
+  CHECK(refused(Gemm{tensor(4, 8), tensor(3, 8, bf16), tensor(4, 3)}) == ExitCode::internal);
+  CHECK(refused(Gemm{tensor(4, 8), tensor(3, 8), tensor(4, 3, bf16)}) == ExitCode::internal);
+  CHECK(refused(Gemm{tensor(4, 8), tensor(3, 8), {}}) == ExitCode::internal);
+  Gemm with_bias{tensor(4, 8), tensor(3, 8), tensor(4, 3), false, true, true};
+  with_bias.bias = tensor(1, 3);
+  CHECK(refused(with_bias) == ExitCode::internal);
+  Gemm narrow{tensor(4, 8), tensor(3, 8), tensor(4, 3)};
+  narrow.a.ld = 7;
+  CHECK(refused(narrow) == ExitCode::internal);
+  // bf16 needs workspace and got none.
+  CHECK(refused(Gemm{tensor(4, 8, bf16), tensor(3, 8, bf16), tensor(4, 3, bf16)}) ==
+        ExitCode::unsupported);
+  CHECK(refused(BiasGrad{tensor(64, 8), tensor(1, 8), tensor(1, 16)}) == ExitCode::ok);
+  CHECK(refused(BiasGrad{tensor(64, 8), tensor(1, 8), tensor(1, 15)}) == ExitCode::internal);
+  CHECK(refused(AttentionForward{{1, 8, 3, 2, 4, 1}, tensor(8, 28), tensor(8, 12), tensor(3, 8)}) ==
+        ExitCode::internal);
+  CHECK(refused(NormForward{model::Norm::layernorm,
+                            1e-5F,
+                            tensor(4, 8),
+                            {},
+                            {},
+                            tensor(4, 8),
+                            tensor(1, 8),
+                            {},
+                            {},
+                            tensor(1, 4)}) == ExitCode::internal);
+  CHECK(refused(ActForward{model::Activation::swiglu, tensor(4, 7), tensor(4, 3)}) ==
+        ExitCode::internal);
+  CHECK(refused(Embed{tensor(1, 4), tensor(9, 8), {}, tensor(4, 8), 4}) == ExitCode::internal);
+  CHECK(refused(CrossEntropy{tensor(4, 8), tensor(1, 4, i32), tensor(1, 4), 9, nullptr}) ==
+        ExitCode::internal);
+  CHECK(refused(Cast{tensor(4, 8), tensor(4, 8, i32)}) == ExitCode::internal);
+  CHECK(refused(AdamW{tensor(1, 8), tensor(1, 8), tensor(1, 8), tensor(1, 7), {}}) ==
+        ExitCode::internal);
+  CHECK(refused(Init{tensor(4, 8, bf16), 0, 1, 0, 0}) == ExitCode::unsupported);
+}
+
+TEST_CASE("tokens and targets outside of their tables are refused") {
+  const auto device = cpu_device(2);
+  std::vector<float> table(4 * 3);
+  std::vector<float> y(2 * 3);
+  std::vector<std::int32_t> tokens{1, 4};
+  StepInputs in;
+  const Tensor tokens_tensor{tokens.data(), DType::i32, 1, 2, 2};
+  const Tensor y_tensor{y.data(), DType::f32, 2, 3, 3};
+  const Embed embed{tokens_tensor, {table.data(), DType::f32, 4, 3, 3}, {}, y_tensor, 2};
+  CHECK(code_of([&] { device->run(Stream::compute, embed, {}); }) == ExitCode::internal);
+  std::vector<float> losses(2);
+  const CrossEntropy loss{y_tensor, tokens_tensor, {losses.data(), DType::f32, 1, 2, 2}, 3, &in};
+  CHECK(code_of([&] { device->run(Stream::compute, loss, {}); }) == ExitCode::internal);
+}
+
+TEST_CASE("events carry times and are known once recorded") {
+  const auto device = cpu_device(1);
+  CHECK(code_of([&] { device->wait(Stream::compute, 3); }) == ExitCode::internal);
+  CHECK(code_of([&] { device->host_wait(3); }) == ExitCode::internal);
+  device->record(Stream::compute, 3);
+  device->wait(Stream::gather, 3);
+  device->host_wait(3);
+  CHECK(code_of([&] { device->seconds(3, 4); }) == ExitCode::internal);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  device->record(Stream::compute, 4);
+  CHECK(device->seconds(3, 4) >= 0.02);
+  CHECK(device->seconds(3, 4) < 10);
+  CHECK(code_of([&] { device->record(Stream::compute, kEvents); }) == ExitCode::internal);
+}
+
+TEST_CASE("pools are aligned and writable, and too much is an error, not a kill") {
+  const auto device = cpu_device(2);
+  for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, std::int64_t{5'000'000}}) {
+    std::byte* p = device->allocate(Pool::pinned, bytes);
+    CHECK(reinterpret_cast<std::uintptr_t>(p) % 256 == 0);
+    for (std::int64_t i = 0; i < bytes; i += 1000) p[i] = std::byte{1};
+  }
+  CHECK(code_of([&] { device->allocate(Pool::device, std::int64_t{1} << 50); }) ==
+        ExitCode::host_oom);
+  CHECK(code_of([&] { device->allocate(Pool::device, -1); }) == ExitCode::internal);
+  CHECK(device->info().kind == "cpu");
+  CHECK(device->info().threads == 2);
+  CHECK(device->info().memory_bytes > 0);
+  CHECK(!device->info().name.empty());
+  CHECK(device->info().blas.find("OpenBLAS") != std::string::npos);
+  CHECK(code_of([] { cpu_device(0); }) == ExitCode::internal);
+}
+
+TEST_CASE("copies of many pieces arrive whole") {
+  const auto device = cpu_device(2);
+  std::vector<std::byte> from((3 << 20) + 17);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 31 >> 3);
+  std::vector<std::byte> to(from.size() + 1, std::byte{9});
+  device->copy(Stream::copy, to.data(), from.data(), static_cast<std::int64_t>(from.size()));
+  CHECK(std::equal(from.begin(), from.end(), to.begin()));
+  CHECK(to.back() == std::byte{9});
+}
+
+TEST_CASE("the GEMM peak is a plausible rate") {
+  const double peak = measure_gemm_peak_tflops(1, 0.01);
+  CHECK(peak > 0.001);
+  CHECK(peak < 1);
+}

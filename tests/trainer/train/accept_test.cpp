@@ -1,0 +1,157 @@
+// Every setting that the engine does not act on is refused by name, and the refusal is in the log.
+#include "trainer/train/accept.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "tests/temporary.h"
+#include "tests/trainer/train/program.h"
+#include "trainer/train/records.h"
+
+using namespace tessera;
+using namespace tessera::trainer;
+using namespace tessera::trainer::test;
+using sweep::Point;
+
+namespace {
+
+struct Refusal {
+  ExitCode code = ExitCode::ok;
+  std::string what;
+};
+
+Refusal refusal(const std::function<void(Point&)>& change) {
+  sweep::RunSpec spec = small_spec("");
+  change(spec.point);
+  try {
+    accept(spec);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {};
+}
+
+struct Case {
+  const char* start;  // of the message
+  std::function<void(Point&)> change;
+};
+
+}  // namespace
+
+TEST_CASE("settings that the engine does not act on") {
+  const std::vector<Case> cases{
+      {"point.gpu: h100_80gb: ", [](Point& p) { p.gpu = "h100_80gb"; }},
+      {"point.gpus: 2: ", [](Point& p) { p.gpus = 2; }},
+      {"point.nodes: 2: ", [](Point& p) { p.nodes = 2; }},
+      {"point.hybrid_group: 4: ", [](Point& p) { p.hybrid_group = 4; }},
+      {"point.microbatch_size: auto: ",
+       [](Point& p) { p.microbatch_size = sweep::kAutoMicrobatch; }},
+      {"point.precision: amp_fp16: ", [](Point& p) { p.precision = Precision::amp_fp16; }},
+      {"point.precision: amp_fp8: ", [](Point& p) { p.precision = Precision::amp_fp8; }},
+      {"point.mixed_precision: PURE: ",
+       [](Point& p) { p.mixed_precision = MixedPrecision::pure; }},
+      {"point.mixed_precision: FULL: ",
+       [](Point& p) { p.mixed_precision = MixedPrecision::full; }},
+      {"point.activation_checkpointing: selective: ",
+       [](Point& p) { p.activation_checkpointing = Checkpointing::selective; }},
+      {"point.activation_cpu_offload: true: ", [](Point& p) { p.activation_cpu_offload = true; }},
+      {"point.data: c4: ", [](Point& p) { p.data = "c4"; }},
+      {"point.model.norm: rmsnorm: ", [](Point& p) { p.model.norm = model::Norm::rmsnorm; }},
+      {"point.model.positions: alibi: ",
+       [](Point& p) { p.model.positions = model::Positions::alibi; }},
+      {"point.model.positions: rope: ",
+       [](Point& p) { p.model.positions = model::Positions::rope; }},
+      {"point.model.activation: swiglu: ",
+       [](Point& p) { p.model.activation = model::Activation::swiglu; }},
+      {"point.model.tied: false: ", [](Point& p) { p.model.tied = false; }},
+      {"point.seq_len: 2 x 2000000000 ", [](Point& p) { p.seq_len = 2000000000; }},
+      {"point.model.vocab: ", [](Point& p) { p.model.vocab = std::int64_t{1} << 31; }},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.start);
+    const Refusal refused = refusal(one.change);
+    CHECK(refused.code == ExitCode::unsupported);
+    CHECK(refused.what.starts_with(one.start));
+    CHECK(refused.what.find("; ") != std::string::npos);  // what would be right
+  }
+}
+
+TEST_CASE("settings that contradict themselves") {
+  CHECK(refusal([](Point& p) { p.warmup = p.steps; }).code == ExitCode::spec);
+  CHECK(refusal([](Point& p) { p.steps = 2000000; }).code == ExitCode::spec);
+  CHECK(refusal([](Point& p) { p.threads = 100000; }).code == ExitCode::spec);
+  const Refusal refused = refusal([](Point& p) { p.env["TESSERA_TEST_UNSET"] = "1"; });
+  CHECK(refused.code == ExitCode::spec);
+  CHECK(refused.what.starts_with("point.env.TESSERA_TEST_UNSET: is not set in this process"));
+}
+
+TEST_CASE("what one rank makes no difference to is accepted") {
+  for (const Sharding sharding : {Sharding::full_shard, Sharding::shard_grad_op,
+                                  Sharding::no_shard, Sharding::hybrid_shard}) {
+    CHECK(refusal([&](Point& p) { p.sharding_strategy = sharding; }).code == ExitCode::ok);
+  }
+  CHECK(refusal([](Point& p) { p.model.activation = model::Activation::gelu_tanh; }).code ==
+        ExitCode::ok);
+  CHECK(refusal([](Point& p) { p.model.n_kv_heads = 1; }).code == ExitCode::ok);
+  CHECK(refusal([](Point& p) { p.model.biases = {false, false, false, false}; }).code ==
+        ExitCode::ok);
+}
+
+TEST_CASE("a refused run has a header and a footer") {
+  const tessera::test::TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.point.precision = Precision::amp_fp8;
+  const ProgramResult result = train_spec(spec);
+  CHECK(result.exit_code == 11);
+  CHECK(result.err ==
+        "trainer: point.precision: amp_fp8: not a precision of the CPU device; fp32 or amp_bf16\n");
+  const auto records = records_of(read_file(log_in(folder.path())));
+  CHECK(records.size() == 2);
+  CHECK(records[1].at("t") == "footer");
+  CHECK(records[1].at("status") == "start-fail");
+  CHECK(records[1].at("exit") == 11);
+  CHECK(records[1].at("reason").get<std::string>().starts_with("point.precision: amp_fp8"));
+  CHECK(records[1].at("row").at("label") == "tiny");
+  CHECK_FALSE(records[1].contains("measured_s"));
+}
+
+TEST_CASE("another device than expected is refused, any of several is taken") {
+  const tessera::test::TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.expect = {"NVIDIA H200"};
+  const ProgramResult result = train_spec(spec);
+  CHECK(result.exit_code == 17);
+  CHECK(result.err.find("expect: the device here is ") != std::string::npos);
+  CHECK(records_of(read_file(log_in(folder.path()))).back().at("status") == "start-fail");
+  CHECK_NOTHROW(expect_device(spec, "NVIDIA H200"));
+  spec.expect.emplace_back("other");
+  CHECK_NOTHROW(expect_device(spec, "other"));
+  CHECK_THROWS_AS(expect_device(spec, "NVIDIA H20"), Error);
+}
+
+TEST_CASE("a model over the memory ends with host-oom") {
+  const tessera::test::TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.point.model = {.d_model = 32768,
+                      .n_layers = 100,
+                      .n_heads = 256,
+                      .n_kv_heads = 256,
+                      .head_dim = 128,
+                      .ffn = 131072,
+                      .vocab = 50368};
+  const ProgramResult result = train_spec(spec);
+  CHECK(result.exit_code == 13);
+  CHECK(records_of(read_file(log_in(folder.path()))).back().at("status") == "host-oom");
+}
+
+TEST_CASE("which variables may be recorded") {
+  CHECK(may_be_recorded("NCCL_DEBUG=INFO"));
+  CHECK(may_be_recorded("OMP_NUM_THREADS"));
+  CHECK(may_be_recorded("SLURM_JOB_ID"));
+  CHECK_FALSE(may_be_recorded("SLURM_JWT"));
+  CHECK_FALSE(may_be_recorded("MY_NCCL_TOKEN"));
+  CHECK_FALSE(may_be_recorded("HOME"));
+}

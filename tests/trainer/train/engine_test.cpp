@@ -1,0 +1,171 @@
+// What must not depend on how a step is cut, and what must not happen in one.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "tests/trainer/train/allocations.h"
+#include "tests/trainer/train/training.h"
+
+using namespace tessera;
+using namespace tessera::trainer;
+using namespace tessera::trainer::test;
+
+TEST_CASE("the same seed gives the same bits, another one others") {
+  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+    Setup setup = small_setup();
+    setup.memory.precision = precision;
+    Training a(setup, 2);
+    Training b(setup, 2);
+    a.run(4);
+    b.run(4);
+    CHECK(same_bits(a.all("master"), b.all("master")));
+    CHECK(same_bits(a.all("grad"), b.all("grad")));
+    CHECK(a.samples.back().loss == b.samples.back().loss);
+    setup.seed = 18;
+    Training c(setup, 2);
+    c.run(4);
+    CHECK_FALSE(same_bits(a.all("master"), c.all("master")));
+  }
+}
+
+TEST_CASE("full checkpointing gives the bits of none") {
+  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+    Setup setup = small_setup();
+    setup.memory.precision = precision;
+    Training none(setup);
+    setup.memory.checkpointing = Checkpointing::full;
+    Training full(setup);
+    CHECK(full.engine.plan().total_bytes() < none.engine.plan().total_bytes());
+    none.run(4);
+    full.run(4);
+    for (std::size_t step = 0; step < 4; ++step) {
+      CHECK(none.samples[step].loss == full.samples[step].loss);
+      CHECK(none.samples[step].grad_norm == full.samples[step].grad_norm);
+    }
+    CHECK(same_bits(none.all("grad"), full.all("grad")));
+    CHECK(same_bits(none.all("master"), full.all("master")));
+    CHECK(none.engine.step_cost().recomputed == 0);
+    CHECK(full.engine.step_cost().executed ==
+          doctest::Approx(none.engine.step_cost().executed + full.engine.step_cost().recomputed));
+    CHECK(full.engine.step_cost().recomputed > 0);
+  }
+}
+
+TEST_CASE("48 sequences by 11 equal one batch of 48") {
+  Setup setup = small_setup();
+  setup.memory.seq_len = 9;
+  setup.memory.device_batch = 48;
+  setup.memory.microbatch = 48;
+  CHECK(memory::microbatches(48, 11) == std::vector<std::int64_t>{11, 11, 11, 11, 4});
+  Training whole(setup);
+  setup.memory.microbatch = 11;
+  Training parts(setup);
+  CHECK(parts.engine.microbatches() == 5);
+  whole.run(1);
+  parts.run(1);
+  CHECK(parts.samples[0].loss == doctest::Approx(whole.samples[0].loss).epsilon(1e-6));
+  CHECK(parts.samples[0].grad_norm == doctest::Approx(whole.samples[0].grad_norm).epsilon(1e-6));
+  CHECK(relative_error(parts.all("grad"), whole.all("grad")) < 1e-6);
+  // The whole differs from one without its last sequences, so the test would see them missing.
+  setup.memory.device_batch = 44;
+  Training fewer(setup);
+  fewer.run(1);
+  CHECK(relative_error(fewer.all("grad"), whole.all("grad")) > 1e-2);
+}
+
+TEST_CASE("nothing is allocated after the device is sealed") {
+  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+    for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+      Setup setup = small_setup();
+      setup.memory.checkpointing = checkpointing;
+      setup.memory.precision = precision;
+      Training training(setup, 2);
+      training.samples.reserve(6);
+      const std::function<void(const runlog::StepSample&)> nothing = [](const auto&) {};
+      const long before = allocations();
+      train(training.engine, 6, 0, training.stop, training.samples, nothing);
+      CHECK(allocations() - before == 0);
+      CHECK(training.samples.size() == 6);
+    }
+  }
+  const long before = allocations();
+  const std::vector<int> seen(100);
+  CHECK(allocations() - before >= 1);
+  CHECK(seen.size() == 100);
+}
+
+TEST_CASE("the loss begins near that of guessing and falls on data that repeats") {
+  Setup setup = small_setup();
+  setup.recipe.warmup_steps = 1;
+  setup.recipe.peak_lr = 1e-2;
+  Training training(setup, [](std::int64_t, std::int64_t row, std::span<std::int32_t> tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(row)) % 201);
+  });
+  training.run(60);
+  const double guess = std::log(201.0);
+  CHECK(training.samples.front().loss > guess - 1);
+  CHECK(training.samples.front().loss < guess + 2.5);
+  CHECK(training.samples.back().loss < 1);
+}
+
+TEST_CASE("a loss that is not finite ends the training at its step and changes no parameter") {
+  Setup setup = small_setup();
+  Training training(setup);
+  std::vector<float> bias = training.engine.read(training.engine.memory().master(1, "up.bias"));
+  bias[0] = std::numeric_limits<float>::infinity();
+  training.engine.write(training.engine.memory().master(1, "up.bias"), bias);
+  const std::vector<float> before = training.all("m");
+  const LoopEnd end = training.run(6);
+  CHECK(end.kind == LoopEnd::Kind::not_finite);
+  CHECK(end.step == 1);
+  CHECK(end.what.find("at step 1") != std::string::npos);
+  CHECK(training.samples.size() == 1);
+  CHECK(training.samples[0].skipped);
+  CHECK(same_bits(training.all("m"), before));
+}
+
+TEST_CASE("a stop ends the training after the microbatch, with the samples of whole steps") {
+  Setup setup = small_setup();
+  Training training(setup, [&](std::int64_t step, std::int64_t, std::span<std::int32_t> tokens) {
+    std::fill(tokens.begin(), tokens.end(), static_cast<std::int32_t>(step));
+  });
+  training.samples.reserve(9);
+  const LoopEnd end = train(training.engine, 9, 0, training.stop, training.samples,
+                            [&](const runlog::StepSample& sample) {
+                              if (sample.step == 3) training.stop = 15;
+                            });
+  CHECK(end.kind == LoopEnd::Kind::interrupted);
+  CHECK(end.step == 4);  // issued before the third was taken
+  CHECK(training.samples.size() == 4);
+}
+
+TEST_CASE("a model that the machine cannot hold is refused before anything is allocated") {
+  Setup setup = small_setup();
+  setup.memory.shape.d_model = 1 << 14;
+  setup.memory.shape.n_layers = 200;
+  setup.memory.shape.head_dim = 1 << 13;
+  setup.memory.shape.ffn = 1 << 16;
+  try {
+    Training training(setup);
+    FAIL("was not refused");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::host_oom);
+    CHECK(std::string(error.what()).find("GiB are needed") != std::string::npos);
+  }
+}
+
+TEST_CASE("step seconds add up to the span of the loop") {
+  Training training(small_setup());
+  training.run(5);
+  double sum = 0;
+  for (const runlog::StepSample& sample : training.samples) {
+    CHECK(sample.seconds > 0);
+    CHECK(sample.data_wait_s <= sample.seconds);
+    sum += sample.seconds;
+  }
+  // Events: start is 4, the ends turn in 0 to 3; the fifth step's is 1.
+  CHECK(sum == doctest::Approx(training.device->seconds(4, 1)));
+}

@@ -1,0 +1,331 @@
+// The program as a user and a scheduler meet it: logs, signals, exit codes.
+#include "tests/trainer/train/program.h"
+
+#include <doctest/doctest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <set>
+
+#include "lib/base/file.h"
+#include "lib/runlog/footer.h"
+#include "tests/temporary.h"
+
+using namespace tessera;
+using namespace tessera::trainer::test;
+using tessera::test::TemporaryFolder;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::vector<std::string> kinds(const std::vector<Json>& records) {
+  std::vector<std::string> result;
+  for (const Json& record : records) {
+    const auto kind = record.at("t").get<std::string>();
+    if (kind != "software" || result.empty() || result.back() != kind) result.push_back(kind);
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a run writes every record, in order, and a footer that says all of them") {
+  const TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.shared_with = 2;
+  spec.peak.reset();
+  const ProgramResult result = train_spec(spec);
+  CHECK(result.err == "");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("ok: ") != std::string::npos);
+
+  const auto path = log_in(folder.path());
+  CHECK(path.filename() == "log.1.0.0.jsonl");
+  const std::vector<Json> records = records_of(read_file(path));
+  CHECK(kinds(records) == std::vector<std::string>{"header", "model", "effective", "host",
+                                                   "software", "plan", "peak", "step", "step",
+                                                   "step", "step", "step", "step", "footer"});
+  runlog::Facts facts;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    CHECK(records[i].at("n") == i);
+    CHECK(records[i].at("id") == spec.id);
+    runlog::absorb(facts, records[i]);
+  }
+  const Json& footer = records.back();
+  CHECK(footer.at("row") == runlog::row_json(facts));
+  CHECK(footer.at("status") == "ok");
+  CHECK(footer.at("exit") == 0);
+  CHECK(footer.at("warmup") == 2);
+  CHECK(footer.at("measured") == 4);
+  CHECK(footer.at("tokens") == 4 * 5 * 16);
+  CHECK(footer.at("token_basis") == "full");
+  CHECK(footer.at("mem_peak_bytes") > 1000000);
+  CHECK(footer.at("flops_executed_per_token") > 0);
+  double seconds = 0;
+  for (const Json& record : records) {
+    if (record.at("t") != "step") continue;
+    CHECK(record.at("loss") > 3);
+    CHECK(record.at("grad_norm") > 0);
+    CHECK(record.at("warmup") == (record.at("step") <= 2));
+    if (!record.at("warmup")) seconds += record.at("seconds").get<double>();
+  }
+  CHECK(footer.at("measured_s") == doctest::Approx(seconds));
+
+  // What ran, not what was asked for.
+  const Json& effective = records[2];
+  CHECK(effective.at("sharding_strategy") == "NO_SHARD");
+  CHECK(effective.at("attention") == "flash");
+  CHECK(effective.at("microbatch_size") == 2);
+  CHECK(effective.at("accum") == 3);
+  CHECK(effective.at("threads") == 1);
+  CHECK(effective.at("shared_with") == 2);
+  CHECK(effective.at("emulated") == false);
+  CHECK(records[1].at("n_params") == model::parameter_count(spec.point.model, 16));
+  CHECK(facts.peak_source == "measured: f32 GEMM, 1 thread");
+  CHECK(*facts.peak_tflops > 0);
+  CHECK(facts.gemm_measured_tflops == facts.peak_tflops);
+  CHECK(facts.planned_bytes == facts.allocated_bytes);
+}
+
+TEST_CASE("a microbatch over the batch becomes the batch, bf16 on a CPU is marked emulated") {
+  const TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.point.microbatch_size = 64;
+  spec.point.precision = Precision::amp_bf16;
+  spec.point.activation_checkpointing = Checkpointing::full;
+  CHECK(train_spec(spec).exit_code == 0);
+  const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
+  CHECK(records[2].at("microbatch_size") == 5);
+  CHECK(records[2].at("accum") == 1);
+  CHECK(records[2].at("emulated") == true);
+  CHECK(records[2].at("recompute") == "full");
+  const Json& footer = records.back();
+  CHECK_FALSE(footer.at("row").contains("gemm_measured_tflops"));
+  CHECK(footer.at("row").at("peak_source") == "measured: elsewhere");
+}
+
+TEST_CASE("without a run directory the records go to stdout, people's lines to stderr") {
+  const ProgramResult result = train_spec(small_spec(""));
+  CHECK(result.exit_code == 0);
+  CHECK(records_of(result.out).back().at("status") == "ok");
+  CHECK(result.err.find("ok: ") != std::string::npos);
+}
+
+TEST_CASE("the specification comes from a file, stdin or the environment") {
+  const TemporaryFolder folder;
+  const std::string json = run_spec_json(small_spec(""));
+  write_file_atomically(folder / "run.json", json);
+  CHECK(run_trainer({.arguments = {"--spec", folder / "run.json"}}).exit_code == 0);
+  CHECK(run_trainer({.arguments = {}, .environment = {"TESSERA_SPEC=" + json}}).exit_code == 0);
+  const ProgramResult none = run_trainer({.arguments = {}});
+  CHECK(none.exit_code == 10);
+  CHECK(none.err ==
+        "trainer: --spec: no run specification is given; --spec FILE, or the environment variable "
+        "TESSERA_SPEC\n");
+  CHECK(run_trainer({.arguments = {"--spec", folder / "none.json"}}).exit_code == 10);
+}
+
+TEST_CASE("a wrong specification is told by key") {
+  Json json = Json::parse(run_spec_json(small_spec("")));
+  const auto fault = [](const Json& wrong) {
+    const ProgramResult result = run_trainer({.arguments = {"--spec", "-"}, .input = wrong.dump()});
+    CHECK(result.exit_code == 10);
+    CHECK(result.out == "");
+    return result.err;
+  };
+  Json wrong = json;
+  wrong["point"]["warmpu"] = 1;
+  CHECK(fault(wrong).find("unknown key 'warmpu' in a point; did you mean warmup?") !=
+        std::string::npos);
+  wrong = json;
+  wrong["point"]["seq_len"] = "many";
+  CHECK(fault(wrong).find("point.seq_len") != std::string::npos);
+  wrong = json;
+  wrong["point"]["model"].erase("d_model");
+  CHECK(fault(wrong).find("d_model") != std::string::npos);
+  wrong = json;
+  wrong["schema"] = 2;
+  CHECK(fault(wrong).find("schema 2 is not known") != std::string::npos);
+  CHECK(run_trainer({.arguments = {"--spec", "-"}, .input = "{\"schema\":1"}).exit_code == 10);
+  CHECK(run_trainer({.arguments = {"--no-such-flag"}}).exit_code == 2);
+  CHECK(run_trainer({.arguments = {"--threads", "2"}}).exit_code == 2);
+}
+
+TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const TemporaryFolder folder;
+    sweep::RunSpec spec = small_spec(folder.path());
+    spec.point.steps = 900000;
+    const ProgramResult result = run_trainer(
+        {.arguments = {"--spec", "-"}, .input = run_spec_json(spec), .signal = signal, .when = [&] {
+           // Some step records are there.
+           std::error_code ignored;
+           const auto log = folder / "log.1.0.0.jsonl";
+           return std::filesystem::file_size(log, ignored) > 6000 && !ignored;
+         }});
+    CHECK(result.exit_code == 0);
+    const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
+    const Json& footer = records.back();
+    CHECK(footer.at("t") == "footer");
+    CHECK(footer.at("status") == "partial");
+    CHECK(footer.at("reason") == "interrupted");
+    CHECK(footer.at("measured") > 0);
+    CHECK(footer.at("measured") < 900000 - 2);
+    CHECK(footer.at("measured_s") > 0);
+  }
+}
+
+TEST_CASE("a run that is interrupted before a measured step has failed") {
+  const TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.point.steps = 900000;
+  spec.point.warmup = 899999;
+  const ProgramResult result = run_trainer({.arguments = {"--spec", "-"},
+                                            .input = run_spec_json(spec),
+                                            .signal = SIGTERM,
+                                            .when = [&] {
+                                              return std::filesystem::exists(folder /
+                                                                             "log.1.0.0.jsonl");
+                                            }});
+  CHECK(result.exit_code == 0);
+  const Json footer = records_of(read_file(log_in(folder.path()))).back();
+  CHECK(footer.at("status") == "failed");
+  CHECK(footer.at("reason") == "interrupted");
+}
+
+TEST_CASE("a loss that is not finite ends the run with nan") {
+  const TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.point.lr = 1e35;
+  spec.point.steps = 50;
+  const ProgramResult result = train_spec(spec);
+  CHECK(result.exit_code == 14);
+  const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
+  const Json& footer = records.back();
+  CHECK(footer.at("status") == "nan");
+  CHECK(footer.at("exit") == 14);
+  CHECK(footer.at("reason").get<std::string>().find(" at step ") != std::string::npos);
+  CHECK(footer.at("steps_skipped") == 1);
+  CHECK(records.size() < 20);
+  for (const Json& record : records) {
+    for (const char* key : {"loss", "grad_norm"})
+      if (record.contains(key)) CHECK(record.at(key).is_number());
+  }
+}
+
+TEST_CASE("an attempt is never overwritten") {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "log.1.0.0.jsonl", "mine\n");
+  CHECK(train_spec(small_spec(folder.path())).exit_code == 0);
+  CHECK(read_file(folder / "log.1.0.0.jsonl") == "mine\n");
+  const std::vector<Json> records = records_of(read_file(folder / "log.2.0.0.jsonl"));
+  CHECK(records.back().at("try") == 2);
+}
+
+TEST_CASE("a log that cannot be written is told, with the path") {
+  const ProgramResult missing = train_spec(small_spec("/no/such/folder"));
+  CHECK(missing.exit_code == 19);
+  CHECK(missing.err.find("/no/such/folder/log.1.0.0.jsonl: the run log cannot be written") !=
+        std::string::npos);
+
+  const TemporaryFolder folder;
+  const std::string small = (folder / "full").string();
+  std::filesystem::create_directory(small);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=12k") != 0) {
+    MESSAGE("not root, or no tmpfs here: full and read-only file systems are not tried");
+    return;
+  }
+  sweep::RunSpec spec = small_spec(small);
+  spec.point.steps = 1000;
+  const ProgramResult full = train_spec(spec);
+  CHECK(full.exit_code == 19);
+  CHECK(full.err.find("log.1.0.0.jsonl: the run log cannot be written: ") != std::string::npos);
+  CHECK(::mount("tmpfs", small.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=12k") == 0);
+  spec.attempt = 2;
+  const ProgramResult read_only = train_spec(spec);
+  CHECK(read_only.exit_code == 19);
+  CHECK(read_only.err.find("Read-only file system") != std::string::npos);
+  CHECK(::umount(small.c_str()) == 0);
+}
+
+TEST_CASE("only a few thousand steps get a record, all count") {
+  const TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.point.steps = 30;
+  spec.log_every = 7;
+  CHECK(train_spec(spec).exit_code == 0);
+  const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
+  std::set<int> steps;
+  for (const Json& record : records)
+    if (record.at("t") == "step") steps.insert(record.at("step").get<int>());
+  CHECK(steps == std::set<int>{7, 14, 21, 28});
+  CHECK(records.back().at("measured") == 28);
+}
+
+TEST_CASE("the software record holds what the allow-list names and nothing else") {
+  const ProgramResult result = run_trainer(
+      {.arguments = {"--spec", "-"},
+       .input = run_spec_json(small_spec("")),
+       .environment = {"NCCL_PROTO=LL128", "SLURM_JOB_ID=7", "SLURM_JWT=secret",
+                       "AWS_SECRET_ACCESS_KEY=secret", "TESSERA_IMAGE=sha256:abc",
+                       "NCCL_LONG=" + std::string(6000, 'x')}});
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("secret") == std::string::npos);
+  Json environment;
+  for (const Json& record : records_of(result.out)) {
+    if (record.at("t") != "software") continue;
+    if (record.contains("env")) environment.update(record.at("env"));
+    if (record.at("part") == 1) {
+      CHECK(record.at("image") == "sha256:abc");
+      CHECK(record.at("trainer").is_string());
+      CHECK(record.at("blas").get<std::string>().find("OpenBLAS") == 0);
+    }
+  }
+  CHECK(environment.at("NCCL_PROTO") == "LL128");
+  CHECK(environment.at("SLURM_JOB_ID") == "7");
+  CHECK(environment.at("NCCL_LONG").get<std::string>().size() == 1000);
+}
+
+TEST_CASE("what the trainer can do and what the machine reaches are JSON") {
+  const ProgramResult can = run_trainer({.arguments = {"--capabilities"}});
+  CHECK(can.exit_code == 0);
+  const Json json = Json::parse(can.out);
+  CHECK(json.at("devices") == Json::array({"cpu"}));
+  CHECK(json.at("precisions") == Json::array({"fp32", "amp_bf16"}));
+  CHECK(json.at("log_schema") == 1);
+  CHECK(json.at("operations").size() >= 17);
+  for (const char* key : {"cpu", "blas"}) CHECK(json.at(key).is_string());
+
+  const ProgramResult peak = run_trainer({.arguments = {"--measure-peak", "--threads", "1"}});
+  CHECK(peak.exit_code == 0);
+  CHECK(Json::parse(peak.out).at("tflops") > 0.0001);
+  CHECK(run_trainer({.arguments = {"--measure-peak", "--threads", "011"}}).exit_code == 2);
+  CHECK(run_trainer({.arguments = {"--version"}}).out.find("trainer ") == 0);
+  CHECK(run_trainer({.arguments = {"--help"}}).exit_code == 0);
+}
+
+TEST_CASE("the program needs libc, libm and the loader, nothing else") {
+  const char* folder = std::getenv("TESSERA_BIN");
+  const std::string command =
+      "readelf -d " + std::string(folder != nullptr ? folder : "build/release/bin") + "/trainer";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string text(65536, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), pipe));
+  ::pclose(pipe);
+  const std::set<std::string> allowed{"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2",
+                                      "ld-linux-x86-64.so.2"};
+  int found = 0;
+  for (std::size_t at = text.find("(NEEDED)"); at != std::string::npos;
+       at = text.find("(NEEDED)", at + 1), ++found) {
+    const std::size_t begin = text.find('[', at) + 1;
+    const std::string library = text.substr(begin, text.find(']', begin) - begin);
+    CAPTURE(library);
+#ifndef __SANITIZE_ADDRESS__
+    CHECK(allowed.contains(library));
+#endif
+  }
+  CHECK(found >= 2);
+}

@@ -1,0 +1,110 @@
+#include "tests/trainer/train/reference.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/file.h"
+
+namespace tessera::trainer::test {
+
+namespace {
+
+using Json = nlohmann::json;
+
+template <class T>
+std::vector<T> slice(const std::string& bytes, std::size_t offset, std::size_t count) {
+  std::vector<T> values(count);
+  std::memcpy(values.data(), bytes.data() + offset * sizeof(T), count * sizeof(T));
+  return values;
+}
+
+Setup setup_of(const Json& shape) {
+  const auto number = [&](const char* key) { return shape.at(key).get<std::int64_t>(); };
+  const bool biases = shape.at("biases").get<bool>();
+  return {.memory = {.shape = {.d_model = number("d_model"),
+                               .n_layers = number("n_layers"),
+                               .n_heads = number("n_heads"),
+                               .n_kv_heads = number("n_kv_heads"),
+                               .head_dim = number("head_dim"),
+                               .ffn = number("ffn"),
+                               .vocab = number("vocab"),
+                               .activation = from_text<model::Activation>(
+                                                 shape.at("activation").get<std::string>())
+                                                 .value(),
+                               .biases = {biases, biases, biases, biases}},
+                     .seq_len = number("seq_len"),
+                     .device_batch = number("batch"),
+                     .microbatch = number("microbatch")},
+          .recipe = {.peak_lr = shape.at("lr").get<double>(),
+                     .weight_decay = shape.at("weight_decay").get<double>()}};
+}
+
+// "block.1.qkv.weight" -> unit 2, "qkv.weight".
+void take_name(const std::string& name, ReferenceParameter& parameter) {
+  const std::string prefix = "block.";
+  if (!name.starts_with(prefix)) {
+    parameter.name = name;
+    return;
+  }
+  std::size_t digits = 0;
+  parameter.unit = std::stoll(name.substr(prefix.size()), &digits) + 1;
+  parameter.name = name.substr(prefix.size() + digits + 1);
+}
+
+}  // namespace
+
+TokenSource Reference::source() const {
+  return [this](std::int64_t step, std::int64_t row, std::span<std::int32_t> into) {
+    const std::int64_t begin =
+        ((step - 1) * setup.memory.device_batch + row) * (setup.memory.seq_len + 1);
+    std::copy_n(tokens.begin() + begin, into.size(), into.begin());
+  };
+}
+
+std::vector<Reference> read_references() {
+  const Json index = Json::parse(read_file("tests/data/reference/index.json"));
+  std::vector<Reference> references;
+  for (const Json& shape : index.at("shapes")) {
+    Reference reference;
+    reference.name = shape.at("name").get<std::string>();
+    reference.setup = setup_of(shape);
+    reference.steps = shape.at("steps").get<std::int64_t>();
+    reference.losses = shape.at("losses").get<std::vector<double>>();
+    reference.grad_norms = shape.at("grad_norms").get<std::vector<double>>();
+    const std::string bytes = read_file("tests/data/reference/" + reference.name + ".bin");
+    for (const Json& entry : shape.at("parameters")) {
+      ReferenceParameter parameter;
+      take_name(entry.at("name").get<std::string>(), parameter);
+      const auto count = entry.at("rows").get<std::size_t>() * entry.at("cols").get<std::size_t>();
+      const auto offset = entry.at("offset").get<std::size_t>();
+      parameter.begin = slice<float>(bytes, offset, count);
+      parameter.gradient = slice<float>(bytes, offset + count, count);
+      parameter.change = slice<float>(bytes, offset + 2 * count, count);
+      reference.parameters.push_back(std::move(parameter));
+    }
+    const memory::Config& config = reference.setup.memory;
+    reference.tokens = slice<std::int32_t>(
+        bytes, shape.at("tokens_offset").get<std::size_t>(),
+        static_cast<std::size_t>(reference.steps * config.device_batch * (config.seq_len + 1)));
+    references.push_back(std::move(reference));
+  }
+  return references;
+}
+
+void set_weights(Engine& engine, const Reference& reference) {
+  for (const ReferenceParameter& parameter : reference.parameters) {
+    Tensor master = engine.memory().master(parameter.unit, parameter.name);
+    master.rows = static_cast<std::int64_t>(parameter.begin.size()) / master.cols;
+    engine.write(master, parameter.begin);
+  }
+  engine.refresh_low_precision();
+}
+
+std::vector<float> used_rows(Engine& engine, const Tensor& tensor, std::size_t elements) {
+  std::vector<float> values = engine.read(tensor);
+  values.resize(elements);
+  return values;
+}
+
+}  // namespace tessera::trainer::test

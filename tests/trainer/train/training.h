@@ -1,0 +1,73 @@
+// Small trainings for tests.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/device/device.h"
+#include "trainer/train/engine.h"
+#include "trainer/train/loop.h"
+
+namespace tessera::trainer::test {
+
+inline model::Shape small_shape() {
+  return {.d_model = 32,
+          .n_layers = 3,
+          .n_heads = 2,
+          .n_kv_heads = 2,
+          .head_dim = 16,
+          .ffn = 96,
+          .vocab = 201};
+}
+
+inline Setup small_setup() {
+  return {.memory = {.shape = small_shape(),
+                     .seq_len = 19,
+                     .device_batch = 5,
+                     .microbatch = 2,
+                     .precision = Precision::fp32,
+                     .checkpointing = Checkpointing::none},
+          .recipe = {.peak_lr = 3e-3},
+          .seed = 17};
+}
+
+// A device and an engine on it, and what its steps gave.
+struct Training {
+  explicit Training(const Setup& setup, int threads = 1)
+      : Training(setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab), threads) {}
+  Training(const Setup& setup, TokenSource source, int threads = 1)
+      : device(cpu_device(threads)), engine(*device, setup, std::move(source)) {}
+
+  // Once.
+  LoopEnd run(std::int64_t steps) {
+    samples.reserve(static_cast<std::size_t>(steps));
+    return train(engine, steps, 0, stop, samples, [](const runlog::StepSample&) {});
+  }
+
+  std::vector<float> all(const char* kind) {
+    std::vector<float> values;
+    for (std::size_t unit = 0; unit < engine.memory().units().size(); ++unit) {
+      const std::vector<float> part =
+          engine.read(engine.memory().flat(static_cast<std::int64_t>(unit), kind));
+      values.insert(values.end(), part.begin(), part.end());
+    }
+    return values;
+  }
+
+  std::atomic<int> stop{0};
+  std::unique_ptr<Device> device;
+  Engine engine;
+  std::vector<runlog::StepSample> samples;
+};
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// ||a - b|| / ||b||
+double relative_error(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace tessera::trainer::test

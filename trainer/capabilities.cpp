@@ -1,0 +1,45 @@
+#include "trainer/capabilities.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lib/model/settings.h"
+#include "lib/runlog/record.h"
+#include "trainer/device/device.h"
+#include "trainer/train/version.h"
+
+namespace tessera::trainer {
+
+namespace {
+
+template <std::size_t... I>
+nlohmann::ordered_json operation_names(std::index_sequence<I...>) {
+  return nlohmann::ordered_json::array({op_name(Op{std::in_place_index<I>})...});
+}
+
+}  // namespace
+
+std::string capabilities_json() {
+  const DeviceInfo device = cpu_device(1)->info();
+  nlohmann::ordered_json json;
+  json["trainer"] = kVersion;
+  json["commit"] = kCommit;
+  json["cpu"] = device.name;
+  json["vector_isa"] = device.vector_isa;
+  json["blas"] = device.blas;
+  json["devices"] = {"cpu"};
+  json["precisions"] = {to_text(Precision::fp32), to_text(Precision::amp_bf16)};
+  json["mixed_precision"] = {to_text(MixedPrecision::default_)};
+  json["sharding"] = {to_text(Sharding::no_shard)};
+  json["activation_checkpointing"] = {to_text(Checkpointing::none), to_text(Checkpointing::full)};
+  json["norms"] = {to_text(model::Norm::layernorm)};
+  json["positions"] = {to_text(model::Positions::learned)};
+  json["activations"] = {to_text(model::Activation::gelu_erf),
+                         to_text(model::Activation::gelu_tanh)};
+  json["max_ranks"] = 1;
+  json["microbatch_auto"] = false;
+  json["operations"] = operation_names(std::make_index_sequence<std::variant_size_v<Op>>());
+  json["log_schema"] = runlog::kSchema;
+  return json.dump(2);
+}
+
+}  // namespace tessera::trainer

@@ -1,0 +1,118 @@
+// The program `trainer`: trains one point and writes its run log. Exit codes: docs/exit-codes.md.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/base/numbers.h"
+#include "lib/sweep/run_spec.h"
+#include "trainer/capabilities.h"
+#include "trainer/device/device.h"
+#include "trainer/train/run.h"
+#include "trainer/train/version.h"
+
+namespace {
+
+using namespace tessera;
+
+std::atomic<int> stop_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free, "is written by a signal handler");
+
+void ask_to_stop(int signal) {
+  stop_signal.store(signal);
+}
+
+// The first asks for an end with a true footer, the next one ends at once.
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = ask_to_stop;
+  action.sa_flags = SA_RESETHAND;
+  ::sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGTERM, SIGINT}) ::sigaction(signal, &action, nullptr);
+  // A reader of stdout that has gone is an error of write(2), which says so.
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+sweep::RunSpec read_spec(const std::string& from) {
+  if (from == "-") {
+    return sweep::parse_run_spec(std::string(std::istreambuf_iterator<char>(std::cin), {}), "stdin");
+  }
+  if (from.empty()) {
+    const char* text = std::getenv("TESSERA_SPEC");
+    if (text == nullptr) {
+      throw Error(ExitCode::spec, "--spec", "no run specification is given",
+                  "--spec FILE, or the environment variable TESSERA_SPEC");
+    }
+    return sweep::parse_run_spec(text, "TESSERA_SPEC");
+  }
+  try {
+    return sweep::parse_run_spec(read_file(from), from);
+  } catch (const Error& error) {
+    throw Error(ExitCode::spec, "", error.what());
+  }
+}
+
+int measure_peak(const std::string& threads_text) {
+  constexpr std::int64_t kMostThreads = 1024;
+  constexpr double kSeconds = 2;
+  const auto threads =
+      static_cast<int>(require_integer(threads_text, "--threads", 1, kMostThreads));
+  const double tflops = trainer::measure_gemm_peak_tflops(threads, kSeconds);
+  std::cout << fmt::format("{{\"tflops\":{},\"threads\":{}}}\n", shortest(tflops), threads);
+  return static_cast<int>(ExitCode::ok);
+}
+
+int run(int argc, char** argv) {
+  const double start_s = monotonic_seconds();
+  CLI::App app("Trains one point of a sweep and writes its run log.\n"
+               "Exit codes: 0 done, 10 specification, 11 unsupported setting, 12/13 out of memory, "
+               "14 not finite,\n17 other device than expected, 18 failed, 19 log not writable "
+               "(docs/exit-codes.md).",
+               "trainer");
+  std::string spec;
+  std::string threads = "1";
+  app.add_option("--spec", spec,
+                 "run specification: a file, or - for stdin; else $TESSERA_SPEC holds it")
+      ->type_name("FILE");
+  bool capabilities = false;
+  bool peak = false;
+  app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
+  auto* peak_flag = app.add_flag("--measure-peak", peak,
+                                 "print the rate of f32 matrix products here, as JSON");
+  app.add_option("--threads", threads, "threads of --measure-peak")->needs(peak_flag);
+  app.set_version_flag("--version", fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  if (capabilities) {
+    std::cout << trainer::capabilities_json() << "\n";
+    return static_cast<int>(ExitCode::ok);
+  }
+  if (peak) return measure_peak(threads);
+  catch_signals();
+  return trainer::run_training(read_spec(spec), stop_signal, start_s);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    std::cerr << "trainer: " << error.what() << "\n";
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << "trainer: " << error.what() << "\n";
+    return static_cast<int>(ExitCode::failed);
+  }
+}

@@ -1,0 +1,157 @@
+#include "trainer/model/block.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace tessera::trainer {
+
+namespace {
+
+// One set of kept tensors for each block, or, where blocks are computed again, one for all.
+std::string set_name(const Memory& memory, std::int64_t layer) {
+  if (memory.config().checkpointing == Checkpointing::none) return fmt::format("b{}", layer);
+  return "b";
+}
+
+struct Tensors {
+  Tensor x, norm1, qkv, attention, lse, mid, norm2, up, act, branch;
+  Tensor mean1, rstd1, mean2, rstd2;
+};
+
+Tensors tensors_of(const Pass& pass, std::int64_t layer) {
+  const std::string set = set_name(pass.memory, layer);
+  const auto activation = [&](const char* part, std::int64_t cols) {
+    return pass.activation(fmt::format("{}.{}", set, part), cols);
+  };
+  const auto statistic = [&](const char* part) {
+    return pass.statistic(fmt::format("{}.{}", set, part));
+  };
+  Tensors t;
+  t.x = pass.activation(fmt::format("x.{}", layer), pass.width());
+  t.norm1 = activation("norm1", pass.width());
+  t.qkv = activation("qkv", pass.qkv_width());
+  t.attention = activation("attention", pass.attention_width());
+  t.lse = pass.memory.tensor(set + ".lse", pass.sequences * pass.shape().n_heads, pass.seq_len(),
+                             DType::f32);
+  t.mid = activation("mid", pass.width());
+  t.norm2 = activation("norm2", pass.width());
+  t.up = activation("up", pass.shape().ffn);
+  t.act = activation("act", pass.shape().ffn);
+  t.branch = pass.activation("branch", pass.width());
+  t.mean1 = statistic("mean1");
+  t.rstd1 = statistic("rstd1");
+  t.mean2 = statistic("mean2");
+  t.rstd2 = statistic("rstd2");
+  return t;
+}
+
+AttentionShape attention_shape(const Pass& pass) {
+  const model::Shape& shape = pass.shape();
+  return {.batch = pass.sequences,
+          .seq = pass.seq_len(),
+          .q_heads = shape.n_heads,
+          .kv_heads = shape.n_kv_heads,
+          .head_dim = shape.head_dim,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+}
+
+NormForward norm1(const Pass& pass, const Tensors& t) {
+  return {.kind = pass.shape().norm,
+          .x = t.x,
+          .y = t.norm1,
+          .gain = pass.parameter("norm1.gain"),
+          .bias = pass.parameter("norm1.bias"),
+          .mean = t.mean1,
+          .rstd = t.rstd1};
+}
+
+// From norm1 to what the MLP's last product reads.
+void middle(const Pass& pass, const Tensors& t) {
+  pass.linear("qkv", t.norm1, t.qkv);
+  pass.emit(
+      AttentionForward{.shape = attention_shape(pass), .qkv = t.qkv, .out = t.attention, .lse = t.lse});
+  pass.linear("out", t.attention, t.branch);
+  pass.emit(NormForward{.kind = pass.shape().norm,
+                        .x = t.x,
+                        .add = t.branch,
+                        .sum = t.mid,
+                        .y = t.norm2,
+                        .gain = pass.parameter("norm2.gain"),
+                        .bias = pass.parameter("norm2.bias"),
+                        .mean = t.mean2,
+                        .rstd = t.rstd2});
+  pass.linear("up", t.norm2, t.up);
+  pass.emit(ActForward{.kind = pass.shape().activation, .x = t.up, .y = t.act});
+}
+
+// dx += gradient through the norm whose input was `sum`.
+void norm_backward(const Pass& pass, const std::string& name, const Tensor& dy, const Tensor& sum,
+                   const Tensor& mean, const Tensor& rstd, const Tensor& dx) {
+  pass.emit(NormBackward{.kind = pass.shape().norm,
+                         .dy = dy,
+                         .dsum_in = dx,
+                         .sum = sum,
+                         .gain = pass.parameter(name + ".gain"),
+                         .mean = mean,
+                         .rstd = rstd,
+                         .dsum = dx,
+                         .dgain = pass.gradient(name + ".gain"),
+                         .dbias = pass.gradient(name + ".bias"),
+                         .partials = pass.partials(norm_partials(sum.rows, sum.cols)),
+                         .accumulate = pass.accumulate});
+}
+
+}  // namespace
+
+std::string mid_name(const Memory& memory, std::int64_t layer) {
+  return set_name(memory, layer) + ".mid";
+}
+
+void block_forward(const Pass& pass, std::int64_t layer) {
+  const Tensors t = tensors_of(pass, layer);
+  NormForward first = norm1(pass, t);
+  if (layer > 0) {
+    first.x = pass.activation(mid_name(pass.memory, layer - 1), pass.width());
+    first.add = t.branch;
+    first.sum = t.x;
+  }
+  pass.emit(first);
+  middle(pass, t);
+  pass.linear("down", t.act, t.branch);
+}
+
+void block_recompute(const Pass& pass, std::int64_t layer) {
+  const Tensors t = tensors_of(pass, layer);
+  pass.emit(norm1(pass, t));
+  middle(pass, t);
+}
+
+void block_backward(const Pass& pass, std::int64_t layer) {
+  const Tensors t = tensors_of(pass, layer);
+  const Tensor dx = pass.activation("dx", pass.width());
+  const Tensor dnorm = pass.activation("dnorm", pass.width());
+  const Tensor dattention = pass.activation("dnorm", pass.attention_width());
+  const Tensor dact = pass.activation("dwide", pass.shape().ffn);
+  const Tensor dqkv = pass.activation("dwide", pass.qkv_width());
+
+  pass.linear_backward("down", t.act, dx, dact);
+  pass.emit(ActBackward{.kind = pass.shape().activation, .x = t.up, .dy = dact, .dx = dact});
+  pass.linear_backward("up", t.norm2, dact, dnorm);
+  norm_backward(pass, "norm2", dnorm, t.mid, t.mean2, t.rstd2, dx);
+
+  pass.linear_backward("out", t.attention, dx, dattention);
+  pass.emit(AttentionBackward{
+      .shape = attention_shape(pass),
+      .qkv = t.qkv,
+      .out = t.attention,
+      .lse = t.lse,
+      .dout = dattention,
+      .dqkv = dqkv,
+      .row_sum = pass.memory.tensor("row_sum", pass.sequences * pass.shape().n_heads,
+                                    pass.seq_len(), DType::f32)});
+  pass.linear_backward("qkv", t.norm1, dqkv, dnorm);
+  norm_backward(pass, "norm1", dnorm, t.x, t.mean1, t.rstd1, dx);
+}
+
+}  // namespace tessera::trainer

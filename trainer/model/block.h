@@ -1,0 +1,27 @@
+// A decoder block: x -> x + attention(norm1(x)) = mid -> mid + mlp(norm2(mid)).
+//
+// The residual sum after a block is made by the norm that follows it (the next block's norm1 or the
+// final norm), so a block ends with its branch not yet added. Its kept input is that sum, x.
+#pragma once
+
+#include "trainer/model/pass.h"
+
+namespace tessera::trainer {
+
+// Of block `layer` (unit layer + 1). From mid and branch of the block before (the embedding for
+// layer 0) to mid and branch of this one.
+void block_forward(const Pass& pass, std::int64_t layer);
+
+// What block_forward computed and nobody kept, from the kept x: the very same operation values, but
+// for norm1, which reads the sum that the forward pass stored instead of making it again, and for
+// the last product, whose result nobody needs.
+void block_recompute(const Pass& pass, std::int64_t layer);
+
+// dx: in, gradient of the block's result; out, of its input, both of the residual stream.
+// Gradients of all parameters.
+void block_backward(const Pass& pass, std::int64_t layer);
+
+// Names of the residual stream's parts that the next norm adds up.
+std::string mid_name(const Memory& memory, std::int64_t layer);
+
+}  // namespace tessera::trainer

@@ -1,0 +1,55 @@
+// What the emitters of one microbatch's operations share.
+#pragma once
+
+#include <string_view>
+
+#include "trainer/model/memory.h"
+#include "trainer/model/sequence.h"
+
+namespace tessera::trainer {
+
+// Emits the operations of one action of the schedule. Activations are [rows, width] in
+// memory.compute(), statistics and gradients of parameters f32.
+struct Pass {
+  const Memory& memory;
+  Sequence& out;
+  std::int64_t sequences = 0;  // of the microbatch
+  bool accumulate = false;     // gradients of parameters: not the step's first microbatch
+  // of the action
+  std::int64_t unit = 0;
+  Phase phase = Phase::forward;
+  int tick = 0;
+
+  const model::Shape& shape() const { return memory.config().shape; }
+  std::int64_t seq_len() const { return memory.config().seq_len; }
+  std::int64_t rows() const { return sequences * seq_len(); }
+  std::int64_t width() const { return shape().d_model; }
+  std::int64_t attention_width() const { return shape().n_heads * shape().head_dim; }
+  std::int64_t qkv_width() const {
+    return (shape().n_heads + 2 * shape().n_kv_heads) * shape().head_dim;
+  }
+
+  void emit(Op op) const {
+    out.push_back({std::move(op), static_cast<std::int16_t>(unit), phase, tick});
+  }
+  Tensor activation(std::string_view buffer, std::int64_t cols) const {
+    return memory.tensor(buffer, rows(), cols, memory.compute());
+  }
+  Tensor statistic(std::string_view buffer) const {
+    return memory.tensor(buffer, 1, rows(), DType::f32);
+  }
+  Tensor parameter(std::string_view name) const { return memory.parameter(unit, name); }
+  Tensor gradient(std::string_view name) const { return memory.gradient(unit, name); }
+  // f32 scratch of `elements`.
+  Tensor partials(std::int64_t elements) const {
+    return memory.tensor("partials", 1, elements, DType::f32);
+  }
+
+  // y = x W^T + b of the linear layer `name`.
+  void linear(std::string_view name, const Tensor& x, const Tensor& y) const;
+  // Gradients of W and b, and dx = dy W.
+  void linear_backward(std::string_view name, const Tensor& x, const Tensor& dy,
+                       const Tensor& dx) const;
+};
+
+}  // namespace tessera::trainer

@@ -1,0 +1,155 @@
+#include "trainer/train/accept.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "lib/base/error.h"
+
+namespace tessera::trainer {
+
+namespace {
+
+using sweep::Point;
+
+constexpr std::int64_t kMostSteps = 1000000;
+constexpr std::int64_t kMostThreads = 1024;
+
+[[noreturn]] void unsupported(std::string_view field, std::string_view what, std::string_view fix) {
+  throw Error(ExitCode::unsupported, fmt::format("point.{}", field), what, fix);
+}
+
+[[noreturn]] void wrong(std::string_view field, std::string_view what, std::string_view fix = {}) {
+  throw Error(ExitCode::spec, fmt::format("point.{}", field), what, fix);
+}
+
+void accept_place(const Point& point) {
+  if (point.gpu != "cpu") {
+    unsupported("gpu", fmt::format("{}: this trainer has no GPU device", point.gpu), "cpu");
+  }
+  if (point.gpus != 1) {
+    unsupported("gpus", fmt::format("{}: this engine trains on one rank", point.gpus), "1");
+  }
+  if (point.nodes != 1) {
+    unsupported("nodes", fmt::format("{}: this engine trains on one rank", point.nodes), "1");
+  }
+  if (point.hybrid_group > 1) {
+    unsupported("hybrid_group", fmt::format("{}: there is one rank", point.hybrid_group), "0");
+  }
+  if (point.threads > kMostThreads)
+    wrong("threads", fmt::format("{}", point.threads), fmt::format("at most {}", kMostThreads));
+}
+
+void accept_settings(const Point& point) {
+  if (point.microbatch_size == sweep::kAutoMicrobatch) {
+    unsupported("microbatch_size", "auto: the engine does not search for the largest that fits",
+                "a number");
+  }
+  if (point.precision != Precision::fp32 && point.precision != Precision::amp_bf16) {
+    unsupported("precision",
+                fmt::format("{}: not a precision of the CPU device", to_text(point.precision)),
+                "fp32 or amp_bf16");
+  }
+  if (point.mixed_precision != MixedPrecision::default_) {
+    unsupported("mixed_precision",
+                fmt::format("{}: one rank neither gathers nor reduces, so it would run as DEFAULT",
+                            to_text(point.mixed_precision)),
+                "DEFAULT");
+  }
+  if (point.activation_checkpointing == Checkpointing::selective) {
+    unsupported("activation_checkpointing", "selective: not built yet", "none or full");
+  }
+  if (point.activation_cpu_offload)
+    unsupported("activation_cpu_offload", "true: not built yet", "false");
+  if (point.data != "synthetic") {
+    unsupported("data", fmt::format("{}: the engine reads no data sets yet", point.data),
+                "synthetic");
+  }
+}
+
+void accept_model(const model::Shape& shape) {
+  if (shape.norm != model::Norm::layernorm) {
+    unsupported("model.norm", fmt::format("{}: not built yet", to_text(shape.norm)), "layernorm");
+  }
+  if (shape.positions != model::Positions::learned) {
+    unsupported("model.positions", fmt::format("{}: not built yet", to_text(shape.positions)),
+                "learned");
+  }
+  if (shape.activation == model::Activation::swiglu)
+    unsupported("model.activation", "swiglu: not built yet", "gelu_erf or gelu_tanh");
+  if (!shape.tied) unsupported("model.tied", "false: an untied head is not built yet", "true");
+}
+
+void accept_amounts(const Point& point) {
+  if (point.steps > kMostSteps)
+    wrong("steps", fmt::format("{}", point.steps), fmt::format("at most {}", kMostSteps));
+  if (point.warmup >= point.steps) {
+    wrong("warmup", fmt::format("{} of {} steps leave none to measure", point.warmup, point.steps),
+          "fewer warm-up steps");
+  }
+  // Rows of a microbatch and tokens are 32-bit numbers.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t sequences = std::min(point.microbatch_size, point.global_batch);
+  if (point.seq_len >= kMost / sequences) {
+    unsupported("seq_len",
+                fmt::format("{} x {} tokens a microbatch", sequences, point.seq_len),
+                "fewer than 2^31");
+  }
+  if (point.model.vocab > kMost / 2)
+    unsupported("model.vocab", fmt::format("{}", point.model.vocab), "at most 2^30");
+}
+
+// An axis of the environment must be what this process has, else the row would tell a lie.
+void accept_environment(const Point& point) {
+  for (const auto& [name, value] : point.env) {
+    const char* there = std::getenv(name.c_str());
+    if (there == nullptr || value != there) {
+      wrong(fmt::format("env.{}", name),
+            fmt::format("is {} in this process, not {}", there == nullptr ? "not set" : there,
+                        value),
+            "start the trainer with it");
+    }
+  }
+}
+
+}  // namespace
+
+void accept(const sweep::RunSpec& spec) {
+  accept_place(spec.point);
+  accept_settings(spec.point);
+  accept_model(spec.point.model);
+  accept_amounts(spec.point);
+  accept_environment(spec.point);
+}
+
+void expect_device(const sweep::RunSpec& spec, const std::string& device) {
+  if (spec.expect.empty() || std::ranges::find(spec.expect, device) != spec.expect.end()) return;
+  std::string expected;
+  for (const std::string& name : spec.expect) expected += (expected.empty() ? "" : " or ") + name;
+  throw Error(ExitCode::wrong_device, "expect", fmt::format("the device here is {}", device),
+              expected);
+}
+
+Setup setup_of(const Point& point) {
+  return {.memory = {.shape = point.model,
+                     .seq_len = point.seq_len,
+                     .device_batch = point.global_batch,
+                     .microbatch = std::min(point.microbatch_size, point.global_batch),
+                     .precision = point.precision,
+                     .checkpointing = point.activation_checkpointing},
+          .recipe = {.peak_lr = point.lr},
+          .seed = point.seed};
+}
+
+int threads_of(const Point& point) {
+  if (point.threads > 0) return static_cast<int>(point.threads);
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
+  return std::max(1, CPU_COUNT(&usable));
+}
+
+}  // namespace tessera::trainer

@@ -1,0 +1,24 @@
+// What this engine does of what a run specification asks for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/sweep/run_spec.h"
+#include "trainer/train/engine.h"
+
+namespace tessera::trainer {
+
+// Refuses by name every setting that the engine does not act on (Error(unsupported), where =
+// "point.<field>", with the reason), and what contradicts itself (Error(spec)). Settings without
+// effect on one rank pass: records then say what ran (sharding NO_SHARD).
+void accept(const sweep::RunSpec& spec);
+
+// Error(wrong_device) unless `device` is one that the specification expects.
+void expect_device(const sweep::RunSpec& spec, const std::string& device);
+
+// What runs for an accepted specification.
+Setup setup_of(const sweep::Point& point);
+int threads_of(const sweep::Point& point);  // as asked for, else all that this process may use
+
+}  // namespace tessera::trainer

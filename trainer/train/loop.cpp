@@ -1,0 +1,81 @@
+#include "trainer/train/loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace tessera::trainer {
+
+namespace {
+
+constexpr std::int64_t kAhead = 2;
+
+class Loop {
+ public:
+  Loop(Engine& engine, std::int64_t warmup, std::vector<runlog::StepSample>& samples,
+       const std::function<void(const runlog::StepSample&)>& on_sample)
+      : engine_(engine), warmup_(warmup), samples_(samples), on_sample_(on_sample) {}
+
+  bool issue(std::int64_t step, const std::atomic<int>& stop) {
+    if (!engine_.issue(step, stop)) return false;
+    data_seconds_[slot(step)] = engine_.data_seconds();
+    return true;
+  }
+
+  // Waits for the end of `step`. False if its result is not finite.
+  bool take(std::int64_t step) {
+    const StepResult result = engine_.result(step);
+    const memory::Config& config = engine_.config();
+    const runlog::StepSample sample{.step = step,
+                                    .warmup = step <= warmup_,
+                                    .seconds = result.seconds,
+                                    .tokens = config.device_batch * config.seq_len,
+                                    .loss = result.loss,
+                                    .grad_norm = result.grad_norm,
+                                    .data_wait_s = data_seconds_[slot(step)],
+                                    .skipped = !result.finite};
+    samples_.push_back(sample);
+    on_sample_(sample);
+    return result.finite;
+  }
+
+ private:
+  static std::size_t slot(std::int64_t step) { return static_cast<std::size_t>(step % 4); }
+
+  Engine& engine_;
+  std::int64_t warmup_;
+  std::vector<runlog::StepSample>& samples_;
+  const std::function<void(const runlog::StepSample&)>& on_sample_;
+  std::array<double, 4> data_seconds_{};
+};
+
+LoopEnd not_finite(const runlog::StepSample& sample) {
+  const bool loss = !std::isfinite(sample.loss);
+  return {LoopEnd::Kind::not_finite, sample.step,
+          fmt::format("{} is {} at step {}", loss ? "loss" : "gradient norm",
+                      loss ? sample.loss : sample.grad_norm, sample.step)};
+}
+
+}  // namespace
+
+LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup,
+              const std::atomic<int>& stop, std::vector<runlog::StepSample>& samples,
+              const std::function<void(const runlog::StepSample&)>& on_sample) {
+  Loop loop(engine, warmup, samples, on_sample);
+  engine.start();
+  std::int64_t issued = 0;
+  std::int64_t taken = 0;
+  while (issued < steps) {
+    if (issued + 1 - taken > kAhead && !loop.take(++taken)) return not_finite(samples.back());
+    if (!loop.issue(issued + 1, stop)) break;
+    ++issued;
+  }
+  while (taken < issued) {
+    if (!loop.take(++taken)) return not_finite(samples.back());
+  }
+  return {issued < steps ? LoopEnd::Kind::interrupted : LoopEnd::Kind::complete, taken, ""};
+}
+
+}  // namespace tessera::trainer

@@ -1,0 +1,33 @@
+// Step after step, with what was measured of each.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lib/runlog/steps.h"
+#include "trainer/train/engine.h"
+
+namespace tessera::trainer {
+
+struct LoopEnd {
+  enum class Kind : std::uint8_t {
+    complete,
+    interrupted,  // `stop` said so; the samples are of all steps that ended
+    not_finite,   // loss or gradient norm; the last sample is of that step, later ones are dropped
+  };
+  Kind kind = Kind::complete;
+  std::int64_t step = 0;  // the last that has a sample
+  std::string what;       // of not_finite: "loss is nan at step 3"
+};
+
+// Trains steps 1 to `steps`, the first `warmup` of them not measured. The host is at most two steps
+// ahead: at the begin of step N it waits for the end of N - 2 and takes its sample. `samples` must
+// have room for all steps: the loop allocates nothing. `on_sample` sees each as it is taken.
+LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup,
+              const std::atomic<int>& stop, std::vector<runlog::StepSample>& samples,
+              const std::function<void(const runlog::StepSample&)>& on_sample);
+
+}  // namespace tessera::trainer

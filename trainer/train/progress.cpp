@@ -1,0 +1,47 @@
+#include "trainer/train/progress.h"
+
+#include <fmt/format.h>
+
+#include "lib/base/clock.h"
+
+namespace tessera::trainer {
+
+namespace {
+
+constexpr double kEverySeconds = 2;
+
+void print(std::FILE* out, const std::string& line) {
+  std::fputs(line.c_str(), out);
+  std::fflush(out);
+}
+
+}  // namespace
+
+void Progress::begin(const sweep::RunSpec& spec, std::int64_t planned_bytes) {
+  print(out_, fmt::format("{}: {} steps, {:.2f} GiB planned\n", spec.run, steps_,
+                          static_cast<double>(planned_bytes) / (1 << 30)));
+  last_s_ = monotonic_seconds();
+}
+
+void Progress::step(const runlog::StepSample& sample) {
+  const double now = monotonic_seconds();
+  if (now - last_s_ < kEverySeconds) return;
+  last_s_ = now;
+  print(out_, fmt::format("step {}/{}{}  loss {:.4f}  {:.0f} tokens/s\n", sample.step, steps_,
+                          sample.warmup ? " (warm-up)" : "", sample.loss,
+                          static_cast<double>(sample.tokens) / sample.seconds));
+}
+
+void Progress::end(const runlog::Footer& footer) {
+  std::string line = fmt::format("{}", to_text(footer.status));
+  if (!footer.reason.empty()) line += fmt::format(" ({})", footer.reason);
+  if (footer.steps.measured > 0) {
+    line += fmt::format(": {:.0f} tokens/s over {} measured steps",
+                        static_cast<double>(footer.steps.tokens) / footer.steps.measured_s,
+                        footer.steps.measured);
+  }
+  if (footer.steps.loss_last) line += fmt::format(", loss {:.4f}", *footer.steps.loss_last);
+  print(out_, line + "\n");
+}
+
+}  // namespace tessera::trainer

@@ -1,0 +1,187 @@
+#include "trainer/train/records.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include "trainer/train/version.h"
+
+namespace tessera::trainer {
+
+namespace {
+
+// Of the environment in one software record, and of one value in it.
+constexpr std::size_t kPartBytes = 2500;
+constexpr std::size_t kValueBytes = 1000;
+
+std::string biases_text(const model::Biases& biases) {
+  std::string text;
+  for (const auto& [name, there] : {std::pair{"qkv", biases.qkv},
+                                    {"out", biases.out},
+                                    {"mlp", biases.mlp},
+                                    {"norm", biases.norm}}) {
+    if (there) text += (text.empty() ? "" : ",") + std::string(name);
+  }
+  return text;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "";
+  return name.data();
+}
+
+void put_text(Json& json, const char* key, const std::string& text) {
+  if (!text.empty()) json[key] = text;
+}
+
+}  // namespace
+
+Json header_fields(const sweep::RunSpec& spec) {
+  Json json;
+  put_text(json, "job", spec.job);
+  put_text(json, "user", spec.user);
+  json["cluster"] = spec.point.cluster;
+  json["label"] = spec.label;
+  json["repeats"] = spec.repeats;
+  put_text(json, "derived_from", spec.derived_from);
+  json["gpu_requested"] = spec.point.gpu;
+  json["point"] = Json::parse(sweep::point_json(spec.point));
+  return json;
+}
+
+Json model_fields(const sweep::RunSpec& spec) {
+  const model::Shape& shape = spec.point.model;
+  const std::int64_t parameters = model::parameter_count(shape, spec.point.seq_len);
+  Json json;
+  json["label"] = spec.label;
+  json["d_model"] = shape.d_model;
+  json["n_layers"] = shape.n_layers;
+  json["n_heads"] = shape.n_heads;
+  json["n_kv_heads"] = shape.n_kv_heads;
+  json["head_dim"] = shape.head_dim;
+  json["ffn"] = shape.ffn;
+  json["vocab"] = shape.vocab;
+  json["max_seq_len"] = spec.point.seq_len;
+  json["norm"] = to_text(shape.norm);
+  json["activation"] = to_text(shape.activation);
+  json["positions"] = to_text(shape.positions);
+  json["biases"] = biases_text(shape.biases);
+  json["tied"] = shape.tied;
+  json["n_params"] = parameters;
+  json["n_trainable"] = parameters;
+  return json;
+}
+
+Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads) {
+  const sweep::Point& point = spec.point;
+  const memory::Config& config = engine.config();
+  Json json;
+  json["gpus"] = 1;
+  json["nodes"] = 1;
+  json["seq_len"] = config.seq_len;
+  json["global_batch"] = config.device_batch;
+  json["microbatch_size"] = config.microbatch;
+  json["accum"] = engine.microbatches();
+  json["precision"] = to_text(config.precision);
+  json["mixed_precision"] = to_text(MixedPrecision::default_);
+  json["sharding_strategy"] = to_text(Sharding::no_shard);
+  json["activation_checkpointing"] = to_text(config.checkpointing);
+  json["recompute"] = to_text(config.checkpointing);
+  json["activation_cpu_offload"] = false;
+  json["attention"] = "flash";
+  json["threads"] = threads;
+  json["shared_with"] = spec.shared_with;
+  json["seed"] = point.seed;
+  json["data"] = point.data;
+  json["steps"] = point.steps;
+  json["warmup"] = point.warmup;
+  json["deterministic"] = true;  // the CPU device has no other way
+  json["emulated"] = config.precision != Precision::fp32;
+  return json;
+}
+
+Json host_fields(const DeviceInfo& device) {
+  Json json;
+  put_text(json, "host", host_name());
+  json["node"] = 0;
+  json["devices"] = Json::array({device.name});
+  json["count"] = 1;
+  if (device.memory_bytes > 0) json["memory_bytes"] = device.memory_bytes;
+  return json;
+}
+
+bool may_be_recorded(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {"NCCL_", "CUDA_", "CUBLAS", "OMP_",      "OPENBLAS_",
+                                            "UCX_",  "FI_",   "GLOO_",  "SLURM_JOB_"};
+  return std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+std::vector<Json> software_fields(const DeviceInfo& device) {
+  std::vector<Json> parts(1);
+  Json& first = parts.front();
+  first["part"] = 1;
+  first["trainer"] = kVersion;
+  put_text(first, "commit", kCommit);
+  if (const char* image = std::getenv("TESSERA_IMAGE")) put_text(first, "image", image);
+  put_text(first, "blas", device.blas);
+  put_text(first, "vector_isa", device.vector_isa);
+
+  std::vector<std::string> recorded;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (may_be_recorded(*entry)) recorded.emplace_back(*entry);
+  }
+  std::ranges::sort(recorded);
+  std::size_t bytes = 0;
+  for (const std::string& entry : recorded) {
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    const std::string name = entry.substr(0, std::min(equals, kValueBytes));
+    const std::string value = entry.substr(std::min(equals + 1, entry.size())).substr(0, kValueBytes);
+    // A byte may take six as JSON, but those who write such values are few: the longest pass alone.
+    const std::size_t size = Json(value).dump(-1, ' ', false, Json::error_handler_t::replace).size() +
+                             name.size() + 4;
+    if (size > kPartBytes) continue;
+    if (bytes + size > kPartBytes) {
+      parts.emplace_back()["part"] = parts.size();
+      bytes = 0;
+    }
+    parts.back()["env"][name] = value;
+    bytes += size;
+  }
+  return parts;
+}
+
+Json plan_fields(const Engine& engine) {
+  Json json;
+  json["planned_bytes"] = engine.plan().total_bytes();
+  json["allocated_bytes"] = engine.plan().total_bytes();
+  return json;
+}
+
+Json peak_fields(const MeasuredPeak& peak) {
+  Json json;
+  json["gpu"] = "cpu";
+  json["peak_tflops"] = peak.peak.tflops;
+  json["source"] = peak.peak.source;
+  if (peak.measured_here) json["gemm_measured_tflops"] = peak.peak.tflops;
+  return json;
+}
+
+Json step_fields(const runlog::StepSample& sample) {
+  Json json;
+  json["step"] = sample.step;
+  json["warmup"] = sample.warmup;
+  json["seconds"] = sample.seconds;
+  json["tokens"] = sample.tokens;
+  if (std::isfinite(sample.loss)) json["loss"] = sample.loss;
+  if (std::isfinite(sample.grad_norm)) json["grad_norm"] = sample.grad_norm;
+  json["data_wait_s"] = sample.data_wait_s;
+  json["skipped"] = sample.skipped;
+  return json;
+}
+
+}  // namespace tessera::trainer

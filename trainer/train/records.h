@@ -1,0 +1,37 @@
+// The records of a run that come before its steps, and the step record itself. Values are effective
+// ones: what runs, not what was asked for.
+#pragma once
+
+#include <vector>
+
+#include "lib/runlog/facts.h"
+#include "lib/runlog/steps.h"
+#include "lib/sweep/run_spec.h"
+#include "trainer/device/device.h"
+#include "trainer/train/engine.h"
+
+namespace tessera::trainer {
+
+using runlog::Json;
+
+// What the device was found to reach.
+struct MeasuredPeak {
+  sweep::Peak peak;
+  bool measured_here = false;
+};
+
+Json header_fields(const sweep::RunSpec& spec);
+Json model_fields(const sweep::RunSpec& spec);
+Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads);
+Json host_fields(const DeviceInfo& device);
+// Parts of the software record: the environment may be long. Only variables of the allow-list.
+std::vector<Json> software_fields(const DeviceInfo& device);
+Json plan_fields(const Engine& engine);
+Json peak_fields(const MeasuredPeak& peak);
+// A loss or norm that is not finite is left out.
+Json step_fields(const runlog::StepSample& sample);
+
+// True for what a software record may hold: NCCL_*, OMP_* and so on. Tokens leak otherwise.
+bool may_be_recorded(std::string_view environment_variable);
+
+}  // namespace tessera::trainer
