@@ -214,8 +214,14 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
     row.global_batch_tokens = batch_tokens;
   }
   name_device(row, catalogues);
-  // A run that ended otherwise may have measured steps, but they are no result.
-  if (outcome.outcome.measured()) {
+  if (!outcome.outcome.measured()) {
+    // A run that ended otherwise may have measured steps, but they are no result.
+    const runlog::StepStatistics told = row.footer.steps;
+    row.footer.steps = {.loss_first = told.loss_first,
+                        .loss_last = told.loss_last,
+                        .grad_norm_last = told.grad_norm_last};
+    row.footer.step_s_max_over_ranks.reset();
+  } else {
     find_peak(row, catalogues);
     compute_throughput(row);
     compute_utilization(row, possible ? shape : std::nullopt);

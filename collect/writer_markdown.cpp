@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "collect/columns.h"
-#include "lib/base/numbers.h"
 
 namespace tessera::collect {
 
@@ -116,6 +115,11 @@ std::string range_of(std::span<const Row* const> rows, Get get) {
   return low == high ? fmt::format("{}", low) : fmt::format("{} to {}", low, high);
 }
 
+// A peak is known to four digits at most, but three would make 990 of 989.5.
+std::string four_digits(double value) {
+  return fmt::format("{:.4g}", value);
+}
+
 std::string legend(std::span<const Row* const> rows) {
   std::string text = "## How to read this\n\n";
   text +=
@@ -132,7 +136,7 @@ std::string legend(std::span<const Row* const> rows) {
   for (const Row* row : rows) {
     if (!row->peak_tflops) continue;
     peaks.insert(fmt::format("{}: {} TFLOP/s a device ({})", group_of(*row),
-                             shortest(*row->peak_tflops), row->peak_source));
+                             four_digits(*row->peak_tflops), row->peak_source));
   }
   for (const std::string& peak : peaks) text += fmt::format("* Peak of {}.\n", markdown_cell(peak));
   std::set<std::string> bases;

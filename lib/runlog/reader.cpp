@@ -22,6 +22,8 @@ namespace {
 constexpr std::string_view kAnySchemaStart = R"({"tessera":)";
 constexpr std::size_t kEndBytes = 16384;  // of each end of a file that is read in part
 constexpr std::size_t kChunkBytes = 1 << 20;
+// A loss that is not finite is left out of its record.
+constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
 std::optional<std::int64_t> integer(const Json& record, const char* key) {
   const auto found = record.find(key);
@@ -34,9 +36,9 @@ std::string text(const Json& record, const char* key) {
   return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-double number(const Json& record, const char* key) {
+double number(const Json& record, const char* key, double otherwise) {
   const auto found = record.find(key);
-  return found != record.end() && found->is_number() ? found->get<double>() : 0.0;
+  return found != record.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
 bool truth(const Json& record, const char* key) {
@@ -72,15 +74,15 @@ bool same_origin(const Origin& a, const Origin& b) {
 std::optional<StepSample> step_of(const Json& record) {
   const auto step = integer(record, "step");
   const auto tokens = integer(record, "tokens");
-  const double seconds = number(record, "seconds");
+  const double seconds = number(record, "seconds", 0);
   if (!step || !tokens || *tokens < 0 || !(seconds > 0)) return std::nullopt;
   return StepSample{.step = *step,
                     .warmup = truth(record, "warmup"),
                     .seconds = seconds,
                     .tokens = *tokens,
-                    .loss = number(record, "loss"),
-                    .grad_norm = number(record, "grad_norm"),
-                    .data_wait_s = number(record, "data_wait_s"),
+                    .loss = number(record, "loss", kNotKnown),
+                    .grad_norm = number(record, "grad_norm", kNotKnown),
+                    .data_wait_s = number(record, "data_wait_s", 0),
                     .skipped = truth(record, "skipped")};
 }
 

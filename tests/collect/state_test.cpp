@@ -210,6 +210,31 @@ TEST_CASE("every status of a footer is the row's, with its reason") {
   }
 }
 
+TEST_CASE("steps that were measured before a failure are no result") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  test::LogText log = test::sample_log_start(run);
+  runlog::Footer footer;
+  footer.status = Status::nan;
+  footer.reason = "the loss of step 9 is not finite";
+  footer.steps = {.warmup = 2,
+                  .measured = 6,
+                  .measured_s = 6,
+                  .tokens = 600000,
+                  .median_s = 1.0,
+                  .loss_first = 10.5};
+  footer.step_s_max_over_ranks = 1.0;
+  log.add(runlog::Kind::footer, runlog::footer_json(footer, log.facts()));
+  test::write_sample(folder.path(), run, log.text());
+  const collect::Row row = only_row(folder.path());
+  CHECK(row.status == Status::nan);
+  CHECK_FALSE(row.tokens_per_s.has_value());
+  CHECK_FALSE(row.footer.steps.median_s.has_value());
+  CHECK_FALSE(row.footer.step_s_max_over_ranks.has_value());
+  CHECK(row.footer.steps.measured == 0);
+  CHECK(row.footer.steps.loss_first == 10.5);
+}
+
 TEST_CASE("a footer that says ok without a measured step is not believed") {
   const test::TemporaryFolder folder;
   test::SampleRun run = sample();
