@@ -5,8 +5,8 @@
 
 namespace tessera::trainer {
 
-// One JSON object: devices, precisions, sharding, ranks, operations, log schema, and of this machine
-// cpu and blas (docs/formats.md, "Run specification").
+// One JSON object: devices, precisions, sharding, ranks, operations, log schema, and of this
+// machine cpu and blas (docs/formats.md, "Run specification").
 std::string capabilities_json();
 
 }  // namespace tessera::trainer

@@ -32,7 +32,7 @@ void ask_to_stop(int signal) {
 
 // The first asks for an end with a true footer, the next one ends at once.
 void catch_signals() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = ask_to_stop;
   action.sa_flags = SA_RESETHAND;
   ::sigemptyset(&action.sa_mask);
@@ -43,7 +43,8 @@ void catch_signals() {
 
 sweep::RunSpec read_spec(const std::string& from) {
   if (from == "-") {
-    return sweep::parse_run_spec(std::string(std::istreambuf_iterator<char>(std::cin), {}), "stdin");
+    return sweep::parse_run_spec(std::string(std::istreambuf_iterator<char>(std::cin), {}),
+                                 "stdin");
   }
   if (from.empty()) {
     const char* text = std::getenv("TESSERA_SPEC");
@@ -72,11 +73,12 @@ int measure_peak(const std::string& threads_text) {
 
 int run(int argc, char** argv) {
   const double start_s = monotonic_seconds();
-  CLI::App app("Trains one point of a sweep and writes its run log.\n"
-               "Exit codes: 0 done, 10 specification, 11 unsupported setting, 12/13 out of memory, "
-               "14 not finite,\n17 other device than expected, 18 failed, 19 log not writable "
-               "(docs/exit-codes.md).",
-               "trainer");
+  CLI::App app(
+      "Trains one point of a sweep and writes its run log.\n"
+      "Exit codes: 0 done, 10 specification, 11 unsupported setting, 12/13 out of memory, "
+      "14 not finite,\n17 other device than expected, 18 failed, 19 log not writable "
+      "(docs/exit-codes.md).",
+      "trainer");
   std::string spec;
   std::string threads = "1";
   app.add_option("--spec", spec,
@@ -85,10 +87,11 @@ int run(int argc, char** argv) {
   bool capabilities = false;
   bool peak = false;
   app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
-  auto* peak_flag = app.add_flag("--measure-peak", peak,
-                                 "print the rate of f32 matrix products here, as JSON");
+  auto* peak_flag =
+      app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
   app.add_option("--threads", threads, "threads of --measure-peak")->needs(peak_flag);
-  app.set_version_flag("--version", fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
+  app.set_version_flag("--version",
+                       fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -19,11 +19,13 @@ std::array<std::int64_t, kPools> place(std::vector<Buffer>& buffers, int ticks) 
   const auto always = [&](const Buffer& buffer) {
     return buffer.first == 0 && buffer.last == ticks - 1;
   };
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
     const bool always_a = always(buffers[a]);
     const bool always_b = always(buffers[b]);
     if (always_a != always_b) return always_a;
-    return !always_a && buffers[a].bytes > buffers[b].bytes;
+    if (!always_a && buffers[a].bytes != buffers[b].bytes)
+      return buffers[a].bytes > buffers[b].bytes;
+    return a < b;
   });
 
   std::array<std::int64_t, kPools> pool_bytes{};

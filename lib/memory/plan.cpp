@@ -74,8 +74,8 @@ class PlanBuilder {
     const std::int64_t one =
         batch_layout(config_, config_.microbatch).elements * bytes_of(DType::i32);
     add("batch", one, 0, tick(ActionKind::backward, 0));
-    const auto count = static_cast<std::int64_t>(
-        microbatches(config_.device_batch, config_.microbatch).size());
+    const auto count =
+        static_cast<std::int64_t>(microbatches(config_.device_batch, config_.microbatch).size());
     for (int slot = 0; slot < kSlots; ++slot) {
       always(fmt::format("slot{}.inputs", slot), scratch_.step_inputs, Pool::pinned);
       always(fmt::format("slot{}.state", slot), scratch_.step_state, Pool::pinned);
@@ -137,8 +137,8 @@ class PlanBuilder {
     const int first = head_tick();
     const int last = backward(0);
     add("dx", rows_ * shape().d_model * low_, first, tick(ActionKind::backward, 0));
-    add("dnorm",
-        rows_ * std::max(shape().d_model, shape().n_heads * shape().head_dim) * low_, first, last);
+    add("dnorm", rows_ * std::max(shape().d_model, shape().n_heads * shape().head_dim) * low_,
+        first, last);
     // Not while logits exist.
     const int after_head = backward_begin();
     add("dwide", rows_ * std::max(qkv_width(), shape().ffn) * low_, after_head, last);
@@ -174,7 +174,9 @@ std::int64_t head_chunk_rows(const Config& config) {
   const std::int64_t rows = config.microbatch * config.seq_len;
   const std::int64_t row_bytes =
       model::padded_vocab(config.shape.vocab) * bytes_of(compute_dtype(config.precision));
-  const auto round_up = [](std::int64_t n) { return (n + kChunkRows - 1) / kChunkRows * kChunkRows; };
+  const auto round_up = [](std::int64_t n) {
+    return (n + kChunkRows - 1) / kChunkRows * kChunkRows;
+  };
   const std::int64_t most =
       std::max(kChunkRows, kLogitsBytes / row_bytes / kChunkRows * kChunkRows);
   const std::int64_t chunks = (rows + most - 1) / most;

@@ -71,7 +71,7 @@ BatchLayout batch_layout(const Config& config, std::int64_t sequences);
 struct Plan {
   std::vector<Buffer> buffers;
   std::array<std::int64_t, kPools> pool_bytes{};
-  std::vector<Action> actions;  // the schedule that the lives count in
+  std::vector<Action> actions;                        // the schedule that the lives count in
   const Buffer& buffer(std::string_view name) const;  // Error(internal) if there is none
   std::int64_t total_bytes() const { return pool_bytes[0] + pool_bytes[1] + pool_bytes[2]; }
 };

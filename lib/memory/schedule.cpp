@@ -51,9 +51,8 @@ std::string describe(std::span<const Action> actions) {
   std::string text;
   for (std::size_t tick = 0; tick < actions.size(); ++tick) {
     const Action& action = actions[tick];
-    text += fmt::format("{:5} {:8} {:9} unit {:3}  microbatch {}\n", tick,
-                        to_text(action.stream), tessera::to_text(action.kind), action.unit,
-                        action.microbatch);
+    text += fmt::format("{:5} {:8} {:9} unit {:3}  microbatch {}\n", tick, to_text(action.stream),
+                        tessera::to_text(action.kind), action.unit, action.microbatch);
   }
   return text;
 }

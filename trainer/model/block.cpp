@@ -69,8 +69,8 @@ NormForward norm1(const Pass& pass, const Tensors& t) {
 // From norm1 to what the MLP's last product reads.
 void middle(const Pass& pass, const Tensors& t) {
   pass.linear("qkv", t.norm1, t.qkv);
-  pass.emit(
-      AttentionForward{.shape = attention_shape(pass), .qkv = t.qkv, .out = t.attention, .lse = t.lse});
+  pass.emit(AttentionForward{
+      .shape = attention_shape(pass), .qkv = t.qkv, .out = t.attention, .lse = t.lse});
   pass.linear("out", t.attention, t.branch);
   pass.emit(NormForward{.kind = pass.shape().norm,
                         .x = t.x,

@@ -71,8 +71,9 @@ Sequence initial_operations(const Memory& memory, std::uint64_t seed) {
   Sequence operations;
   for (std::size_t number = 0; number < memory.units().size(); ++number) {
     const auto unit = static_cast<std::int16_t>(number);
-    const auto emit = [&](Op op) { operations.push_back({std::move(op), unit, Phase::update, 0}); };
-    for (const char* kind : {"master", "grad", "m", "v"}) emit(Init{.dst = memory.flat(unit, kind)});
+    const auto emit = [&](const Op& op) { operations.push_back({op, unit, Phase::update, 0}); };
+    for (const char* kind : {"master", "grad", "m", "v"})
+      emit(Init{.dst = memory.flat(unit, kind)});
     for (const memory::Parameter& parameter : memory.units()[number].trained.parameters) {
       if (parameter.init_mean == 0 && parameter.init_stddev == 0) continue;
       emit(Init{.dst = rows_of(memory.master(unit, parameter.name), 0, parameter.used_rows),
@@ -82,7 +83,7 @@ Sequence initial_operations(const Memory& memory, std::uint64_t seed) {
                 .first_index = static_cast<std::uint64_t>(parameter.index) << kIndexBits});
     }
   }
-  for (Issue& cast : cast_operations(memory)) operations.push_back(std::move(cast));
+  for (const Issue& cast : cast_operations(memory)) operations.push_back(cast);
   return operations;
 }
 
@@ -91,8 +92,9 @@ Sequence cast_operations(const Memory& memory) {
   if (memory.compute() == DType::f32) return operations;
   for (std::size_t number = 0; number < memory.units().size(); ++number) {
     const auto unit = static_cast<std::int16_t>(number);
-    operations.push_back({Cast{.src = memory.flat(unit, "master"), .dst = memory.flat(unit, "param")},
-                          unit, Phase::update, 0});
+    operations.push_back(
+        {Cast{.src = memory.flat(unit, "master"), .dst = memory.flat(unit, "param")}, unit,
+         Phase::update, 0});
   }
   return operations;
 }

@@ -6,8 +6,8 @@
 
 namespace tessera::trainer {
 
-Memory::Memory(memory::Config config, memory::Plan plan, PoolBases bases)
-    : config_(std::move(config)),
+Memory::Memory(const memory::Config& config, memory::Plan plan, PoolBases bases)
+    : config_(config),
       plan_(std::move(plan)),
       units_(memory::units(config_.shape, config_.seq_len)),
       bases_(bases) {

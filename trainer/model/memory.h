@@ -19,7 +19,7 @@ using PoolBases = std::array<std::byte*, kPools>;
 // needs.
 class Memory {
  public:
-  Memory(memory::Config config, memory::Plan plan, PoolBases bases);
+  Memory(const memory::Config& config, memory::Plan plan, PoolBases bases);
 
   const memory::Config& config() const { return config_; }
   const memory::Plan& plan() const { return plan_; }

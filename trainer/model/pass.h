@@ -29,8 +29,8 @@ struct Pass {
     return (shape().n_heads + 2 * shape().n_kv_heads) * shape().head_dim;
   }
 
-  void emit(Op op) const {
-    out.push_back({std::move(op), static_cast<std::int16_t>(unit), phase, tick});
+  void emit(const Op& op) const {
+    out.push_back({op, static_cast<std::int16_t>(unit), phase, tick});
   }
   Tensor activation(std::string_view buffer, std::int64_t cols) const {
     return memory.tensor(buffer, rows(), cols, memory.compute());

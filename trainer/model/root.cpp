@@ -81,8 +81,8 @@ void head(const Pass& pass) {
                    .transpose_b = false,
                    .accumulate = pass.accumulate || begin > 0});
   }
-  pass.emit(SumLoss{
-      .row_loss = row_loss, .in = inputs, .state = state, .accumulate = pass.accumulate});
+  pass.emit(
+      SumLoss{.row_loss = row_loss, .in = inputs, .state = state, .accumulate = pass.accumulate});
   pass.emit(NormBackward{.kind = shape.norm,
                          .dy = dfinal,
                          .sum = sum,

@@ -12,8 +12,8 @@ void emit_norm(const Memory& memory, int tick, Sequence& out) {
   for (std::size_t number = 0; number < memory.units().size(); ++number) {
     const auto unit = static_cast<std::int16_t>(number);
     const Tensor gradient = memory.flat(unit, "grad");
-    out.push_back({SquaredNorm{.x = gradient, .partials = partials + count}, unit, Phase::update,
-                   tick});
+    out.push_back(
+        {SquaredNorm{.x = gradient, .partials = partials + count}, unit, Phase::update, tick});
     count += squared_norm_partials(gradient.cols);
   }
   out.push_back({FinishNorm{.partials = partials,
@@ -48,8 +48,8 @@ Sequence update_operations(const Memory& memory, const Recipe& recipe) {
     if (action.kind == ActionKind::norm) {
       emit_norm(memory, static_cast<int>(tick), operations);
     } else if (action.kind == ActionKind::update) {
-      operations.push_back({adamw(memory, recipe, action.unit), action.unit, Phase::update,
-                            static_cast<int>(tick)});
+      operations.push_back(
+          {adamw(memory, recipe, action.unit), action.unit, Phase::update, static_cast<int>(tick)});
     }
   }
   return operations;

@@ -94,9 +94,15 @@ void accept_amounts(const Point& point) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   const std::int64_t sequences = std::min(point.microbatch_size, point.global_batch);
   if (point.seq_len >= kMost / sequences) {
-    unsupported("seq_len",
-                fmt::format("{} x {} tokens a microbatch", sequences, point.seq_len),
+    unsupported("seq_len", fmt::format("{} x {} tokens a microbatch", sequences, point.seq_len),
                 "fewer than 2^31");
+  }
+  constexpr std::int64_t kMostMicrobatches = std::numeric_limits<std::int16_t>::max();
+  if (point.global_batch / sequences >= kMostMicrobatches) {
+    unsupported("microbatch_size",
+                fmt::format("{} of {} sequences: too many microbatches a step", sequences,
+                            point.global_batch),
+                fmt::format("fewer than {}", kMostMicrobatches));
   }
   if (point.model.vocab > kMost / 2)
     unsupported("model.vocab", fmt::format("{}", point.model.vocab), "at most 2^30");
@@ -107,10 +113,10 @@ void accept_environment(const Point& point) {
   for (const auto& [name, value] : point.env) {
     const char* there = std::getenv(name.c_str());
     if (there == nullptr || value != there) {
-      wrong(fmt::format("env.{}", name),
-            fmt::format("is {} in this process, not {}", there == nullptr ? "not set" : there,
-                        value),
-            "start the trainer with it");
+      wrong(
+          fmt::format("env.{}", name),
+          fmt::format("is {} in this process, not {}", there == nullptr ? "not set" : there, value),
+          "start the trainer with it");
     }
   }
 }

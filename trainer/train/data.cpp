@@ -66,8 +66,8 @@ void Loader::fill(std::int64_t step, std::span<std::int32_t> batch) {
 
 // Counting sort: stable, so equal tokens stay in the order of rows.
 void Loader::sort(const memory::BatchLayout& layout, std::span<std::int32_t> part) {
-  const auto tokens = part.subspan(static_cast<std::size_t>(layout.tokens),
-                                   static_cast<std::size_t>(layout.rows));
+  const auto tokens =
+      part.subspan(static_cast<std::size_t>(layout.tokens), static_cast<std::size_t>(layout.rows));
   const auto order =
       part.subspan(static_cast<std::size_t>(layout.order), static_cast<std::size_t>(layout.rows));
   const auto starts = part.subspan(static_cast<std::size_t>(layout.starts),

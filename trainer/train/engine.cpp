@@ -28,6 +28,7 @@ std::size_t slot_of(std::int64_t step) {
 // Never read or written: operations over it say how much workspace they need.
 PoolBases imaginary_pools() {
   PoolBases bases{};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, not a place
   for (auto& base : bases) base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);
   return bases;
 }
@@ -57,13 +58,12 @@ Engine::Engine(Device& device, const Setup& setup, TokenSource source)
 }
 
 void Engine::plan_memory() {
-  memory::Scratch scratch{
-      .partials = gradient_partials(setup_.memory) * bytes_of(DType::f32),
-      .norm_partials =
-          norm_partials_count(memory::units(setup_.memory.shape, setup_.memory.seq_len)) *
-          bytes_of(DType::f64),
-      .step_inputs = sizeof(StepInputs),
-      .step_state = sizeof(StepState)};
+  memory::Scratch scratch{.partials = gradient_partials(setup_.memory) * bytes_of(DType::f32),
+                          .norm_partials = norm_partials_count(memory::units(
+                                               setup_.memory.shape, setup_.memory.seq_len)) *
+                                           bytes_of(DType::f64),
+                          .step_inputs = sizeof(StepInputs),
+                          .step_state = sizeof(StepState)};
   // What workspace the operations need is known when they are; where they lie does not matter.
   memory_ = std::make_unique<Memory>(setup_.memory, memory::plan(setup_.memory, scratch),
                                      imaginary_pools());
@@ -76,9 +76,10 @@ void Engine::plan_memory() {
   memory::Plan plan = memory::plan(setup_.memory, scratch);
   const std::int64_t there = device_.info().memory_bytes;
   if (there > 0 && plan.total_bytes() > there) {
-    throw Error(device_.info().kind == "cpu" ? ExitCode::host_oom : ExitCode::oom, "memory plan",
-                fmt::format("{} are needed, the device has {}", gib(plan.total_bytes()), gib(there)),
-                "make microbatch_size smaller or set activation_checkpointing: full");
+    throw Error(
+        device_.info().kind == "cpu" ? ExitCode::host_oom : ExitCode::oom, "memory plan",
+        fmt::format("{} are needed, the device has {}", gib(plan.total_bytes()), gib(there)),
+        "make microbatch_size smaller or set activation_checkpointing: full");
   }
   PoolBases bases{};
   for (std::size_t pool = 0; pool < bases.size(); ++pool) {

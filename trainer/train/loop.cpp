@@ -60,20 +60,24 @@ LoopEnd not_finite(const runlog::StepSample& sample) {
 
 }  // namespace
 
-LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup,
-              const std::atomic<int>& stop, std::vector<runlog::StepSample>& samples,
+LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup, const std::atomic<int>& stop,
+              std::vector<runlog::StepSample>& samples,
               const std::function<void(const runlog::StepSample&)>& on_sample) {
   Loop loop(engine, warmup, samples, on_sample);
   engine.start();
   std::int64_t issued = 0;
   std::int64_t taken = 0;
   while (issued < steps) {
-    if (issued + 1 - taken > kAhead && !loop.take(++taken)) return not_finite(samples.back());
+    if (issued + 1 - taken > kAhead) {
+      ++taken;
+      if (!loop.take(taken)) return not_finite(samples.back());
+    }
     if (!loop.issue(issued + 1, stop)) break;
     ++issued;
   }
   while (taken < issued) {
-    if (!loop.take(++taken)) return not_finite(samples.back());
+    ++taken;
+    if (!loop.take(taken)) return not_finite(samples.back());
   }
   return {issued < steps ? LoopEnd::Kind::interrupted : LoopEnd::Kind::complete, taken, ""};
 }

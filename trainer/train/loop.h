@@ -26,8 +26,8 @@ struct LoopEnd {
 // Trains steps 1 to `steps`, the first `warmup` of them not measured. The host is at most two steps
 // ahead: at the begin of step N it waits for the end of N - 2 and takes its sample. `samples` must
 // have room for all steps: the loop allocates nothing. `on_sample` sees each as it is taken.
-LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup,
-              const std::atomic<int>& stop, std::vector<runlog::StepSample>& samples,
+LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup, const std::atomic<int>& stop,
+              std::vector<runlog::StepSample>& samples,
               const std::function<void(const runlog::StepSample&)>& on_sample);
 
 }  // namespace tessera::trainer

@@ -140,10 +140,11 @@ std::vector<Json> software_fields(const DeviceInfo& device) {
   for (const std::string& entry : recorded) {
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string name = entry.substr(0, std::min(equals, kValueBytes));
-    const std::string value = entry.substr(std::min(equals + 1, entry.size())).substr(0, kValueBytes);
+    const std::string value =
+        entry.substr(std::min(equals + 1, entry.size())).substr(0, kValueBytes);
     // A byte may take six as JSON, but those who write such values are few: the longest pass alone.
-    const std::size_t size = Json(value).dump(-1, ' ', false, Json::error_handler_t::replace).size() +
-                             name.size() + 4;
+    const std::size_t size =
+        Json(value).dump(-1, ' ', false, Json::error_handler_t::replace).size() + name.size() + 4;
     if (size > kPartBytes) continue;
     if (bytes + size > kPartBytes) {
       parts.emplace_back()["part"] = parts.size();

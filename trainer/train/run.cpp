@@ -77,7 +77,8 @@ runlog::Writer open_log(const sweep::RunSpec& spec) {
 void forget_peak_resident() {
   const FileDescriptor file(::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC));
   constexpr std::string_view kResetPeak = "5";
-  if (file) [[maybe_unused]] const auto wrote = ::write(file.get(), kResetPeak.data(), 1);
+  if (file) [[maybe_unused]]
+    const auto wrote = ::write(file.get(), kResetPeak.data(), 1);
 }
 
 std::int64_t peak_resident_bytes() {
@@ -115,9 +116,8 @@ class Run {
  private:
   static void fail(runlog::Footer& footer, ExitCode code, const std::string& reason) {
     // A fault of the engine is no start-fail: the row says failed, the code 18.
-    const ExitCode known = static_cast<int>(code) < static_cast<int>(ExitCode::spec)
-                               ? ExitCode::failed
-                               : code;
+    const ExitCode known =
+        static_cast<int>(code) < static_cast<int>(ExitCode::spec) ? ExitCode::failed : code;
     footer.status = status_of(known);
     footer.exit_code = static_cast<int>(known);
     footer.reason = reason;
@@ -148,15 +148,14 @@ class Run {
     const double tflops = measure_gemm_peak_tflops(threads, kPeakSeconds);
     forget_peak_resident();
     return {{.tflops = tflops,
-             .source = fmt::format("measured: f32 GEMM, {} thread{}", threads,
-                                   threads == 1 ? "" : "s")},
+             .source =
+                 fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s")},
             true};
   }
 
   void cost_of(const Engine& engine, runlog::Footer& footer) const {
     const StepCost cost = engine.step_cost();
-    const auto tokens =
-        static_cast<double>(engine.config().device_batch * engine.config().seq_len);
+    const auto tokens = static_cast<double>(engine.config().device_batch * engine.config().seq_len);
     footer.flops_executed_per_token = cost.executed / tokens;
     footer.flops_recompute_per_token =
         flops::model_flops_per_token(spec_.point.model, spec_.point.seq_len) +
@@ -166,8 +165,8 @@ class Run {
   void steps(Engine& engine, runlog::Footer& footer) {
     const std::int64_t steps = spec_.point.steps;
     samples_.reserve(static_cast<std::size_t>(steps));
-    const std::int64_t every = std::max<std::int64_t>(
-        spec_.log_every, (steps + kMostStepRecords - 1) / kMostStepRecords);
+    const std::int64_t every =
+        std::max<std::int64_t>(spec_.log_every, (steps + kMostStepRecords - 1) / kMostStepRecords);
     footer.startup_s = monotonic_seconds() - start_s_;
     progress_.begin(spec_, engine.plan().total_bytes());
     const LoopEnd end = train(engine, steps, spec_.point.warmup, stop_, samples_,
@@ -183,8 +182,7 @@ class Run {
       case LoopEnd::Kind::not_finite:
         return fail(footer, ExitCode::nan, end.what);
       case LoopEnd::Kind::interrupted:
-        footer.status =
-            end.step > spec_.point.warmup ? Status::partial : Status::failed;
+        footer.status = end.step > spec_.point.warmup ? Status::partial : Status::failed;
         footer.reason = "interrupted";
         return;
     }

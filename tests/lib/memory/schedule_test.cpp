@@ -40,7 +40,6 @@ TEST_CASE("microbatches follow each other, the update comes once and last") {
   CHECK(tick_of(actions, ActionKind::forward, 0, 1) ==
         tick_of(actions, ActionKind::backward, 0, 0) + 1);
   CHECK(tick_of(actions, ActionKind::norm, 0, 2) == 21);
-  CHECK(actions.back() ==
-        Action{.kind = ActionKind::update, .unit = 2, .microbatch = 2});
+  CHECK(actions.back() == Action{.kind = ActionKind::update, .unit = 2, .microbatch = 2});
   CHECK_THROWS_AS(schedule(2, 40000, Checkpointing::none), Error);
 }

@@ -51,10 +51,8 @@ TEST_CASE("settings that the engine does not act on") {
        [](Point& p) { p.microbatch_size = sweep::kAutoMicrobatch; }},
       {"point.precision: amp_fp16: ", [](Point& p) { p.precision = Precision::amp_fp16; }},
       {"point.precision: amp_fp8: ", [](Point& p) { p.precision = Precision::amp_fp8; }},
-      {"point.mixed_precision: PURE: ",
-       [](Point& p) { p.mixed_precision = MixedPrecision::pure; }},
-      {"point.mixed_precision: FULL: ",
-       [](Point& p) { p.mixed_precision = MixedPrecision::full; }},
+      {"point.mixed_precision: PURE: ", [](Point& p) { p.mixed_precision = MixedPrecision::pure; }},
+      {"point.mixed_precision: FULL: ", [](Point& p) { p.mixed_precision = MixedPrecision::full; }},
       {"point.activation_checkpointing: selective: ",
        [](Point& p) { p.activation_checkpointing = Checkpointing::selective; }},
       {"point.activation_cpu_offload: true: ", [](Point& p) { p.activation_cpu_offload = true; }},
@@ -67,6 +65,7 @@ TEST_CASE("settings that the engine does not act on") {
       {"point.model.activation: swiglu: ",
        [](Point& p) { p.model.activation = model::Activation::swiglu; }},
       {"point.model.tied: false: ", [](Point& p) { p.model.tied = false; }},
+      {"point.microbatch_size: 2 of 100000 ", [](Point& p) { p.global_batch = 100000; }},
       {"point.seq_len: 2 x 2000000000 ", [](Point& p) { p.seq_len = 2000000000; }},
       {"point.model.vocab: ", [](Point& p) { p.model.vocab = std::int64_t{1} << 31; }},
   };
@@ -89,8 +88,8 @@ TEST_CASE("settings that contradict themselves") {
 }
 
 TEST_CASE("what one rank makes no difference to is accepted") {
-  for (const Sharding sharding : {Sharding::full_shard, Sharding::shard_grad_op,
-                                  Sharding::no_shard, Sharding::hybrid_shard}) {
+  for (const Sharding sharding : {Sharding::full_shard, Sharding::shard_grad_op, Sharding::no_shard,
+                                  Sharding::hybrid_shard}) {
     CHECK(refusal([&](Point& p) { p.sharding_strategy = sharding; }).code == ExitCode::ok);
   }
   CHECK(refusal([](Point& p) { p.model.activation = model::Activation::gelu_tanh; }).code ==

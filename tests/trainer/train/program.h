@@ -19,9 +19,9 @@ struct ProgramResult {
 
 struct ProgramOptions {
   std::vector<std::string> arguments;
-  std::string input;                               // its stdin
-  std::vector<std::string> environment;            // NAME=value, added to ours
-  int signal = 0;                                  // sent once `when` holds
+  std::string input;                     // its stdin
+  std::vector<std::string> environment;  // NAME=value, added to ours
+  int signal = 0;                        // sent once `when` holds
   std::function<bool()> when = [] { return true; };
 };
 

@@ -174,6 +174,9 @@ TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer
     CHECK(footer.at("measured") > 0);
     CHECK(footer.at("measured") < 900000 - 2);
     CHECK(footer.at("measured_s") > 0);
+    // At most 5,000 records for 900,000 steps.
+    for (const Json& record : records)
+      if (record.at("t") == "step") CHECK(record.at("step").get<int>() % 180 == 0);
   }
 }
 
@@ -182,13 +185,10 @@ TEST_CASE("a run that is interrupted before a measured step has failed") {
   sweep::RunSpec spec = small_spec(folder.path());
   spec.point.steps = 900000;
   spec.point.warmup = 899999;
-  const ProgramResult result = run_trainer({.arguments = {"--spec", "-"},
-                                            .input = run_spec_json(spec),
-                                            .signal = SIGTERM,
-                                            .when = [&] {
-                                              return std::filesystem::exists(folder /
-                                                                             "log.1.0.0.jsonl");
-                                            }});
+  const ProgramResult result = run_trainer(
+      {.arguments = {"--spec", "-"}, .input = run_spec_json(spec), .signal = SIGTERM, .when = [&] {
+         return std::filesystem::exists(folder / "log.1.0.0.jsonl");
+       }});
   CHECK(result.exit_code == 0);
   const Json footer = records_of(read_file(log_in(folder.path()))).back();
   CHECK(footer.at("status") == "failed");
@@ -265,12 +265,12 @@ TEST_CASE("only a few thousand steps get a record, all count") {
 }
 
 TEST_CASE("the software record holds what the allow-list names and nothing else") {
-  const ProgramResult result = run_trainer(
-      {.arguments = {"--spec", "-"},
-       .input = run_spec_json(small_spec("")),
-       .environment = {"NCCL_PROTO=LL128", "SLURM_JOB_ID=7", "SLURM_JWT=secret",
-                       "AWS_SECRET_ACCESS_KEY=secret", "TESSERA_IMAGE=sha256:abc",
-                       "NCCL_LONG=" + std::string(6000, 'x')}});
+  const ProgramResult result =
+      run_trainer({.arguments = {"--spec", "-"},
+                   .input = run_spec_json(small_spec("")),
+                   .environment = {"NCCL_PROTO=LL128", "SLURM_JOB_ID=7", "SLURM_JWT=secret",
+                                   "AWS_SECRET_ACCESS_KEY=secret", "TESSERA_IMAGE=sha256:abc",
+                                   "NCCL_LONG=" + std::string(6000, 'x')}});
   CHECK(result.exit_code == 0);
   CHECK(result.out.find("secret") == std::string::npos);
   Json environment;

@@ -90,9 +90,8 @@ Errors errors_of(const Reference& reference, Precision precision, Checkpointing 
   // ||theta - theta_ref|| / ||theta_ref - theta_0|| by unit.
   std::map<std::int64_t, std::pair<std::vector<float>, std::vector<float>>> changes;
   for (const ReferenceParameter& parameter : reference.parameters) {
-    std::vector<float> ours =
-        used_rows(engine, engine.memory().master(parameter.unit, parameter.name),
-                  parameter.begin.size());
+    std::vector<float> ours = used_rows(
+        engine, engine.memory().master(parameter.unit, parameter.name), parameter.begin.size());
     for (std::size_t i = 0; i < ours.size(); ++i) ours[i] -= parameter.begin[i];
     std::vector<float> theirs = parameter.change;
     if (parameter.name == "qkv.bias") {

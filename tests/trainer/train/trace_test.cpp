@@ -51,8 +51,8 @@ class Tracer {
     const std::int64_t begin = range.data() - base_;
     for (const memory::Buffer& buffer : memory_.plan().buffers) {
       if (buffer.pool != Pool::device || tick < buffer.first || buffer.last < tick) continue;
-      if (buffer.offset <= begin && begin + static_cast<std::int64_t>(range.size()) <=
-                                        buffer.offset + buffer.bytes)
+      if (buffer.offset <= begin &&
+          begin + static_cast<std::int64_t>(range.size()) <= buffer.offset + buffer.bytes)
         return &buffer;
     }
     return nullptr;
@@ -64,7 +64,8 @@ class Tracer {
   }
 
   void complain(const Issue& issue, const std::string& what) {
-    if (fault_.empty()) fault_ = fmt::format("{} at tick {} {}", op_name(issue.op), issue.tick, what);
+    if (fault_.empty())
+      fault_ = fmt::format("{} at tick {} {}", op_name(issue.op), issue.tick, what);
   }
 
   void read(std::span<const std::byte> range, const Issue& issue) {
@@ -73,10 +74,11 @@ class Tracer {
     for (std::size_t at = 0; at < range.size(); at += kBytes) {
       const int owner = owner_[static_cast<std::size_t>(range.data() - base_ + at) / kBytes];
       if (owner == index_of(*buffer)) continue;
-      return complain(issue, fmt::format("reads {}, written by {}", buffer->name,
-                                         owner < 0 ? "nobody" : memory_.plan()
-                                                                    .buffers[static_cast<std::size_t>(owner)]
-                                                                    .name));
+      return complain(
+          issue,
+          fmt::format(
+              "reads {}, written by {}", buffer->name,
+              owner < 0 ? "nobody" : memory_.plan().buffers[static_cast<std::size_t>(owner)].name));
     }
   }
 
