@@ -66,8 +66,12 @@ int measure_peak(const std::string& threads_text) {
   constexpr double kSeconds = 2;
   const auto threads =
       static_cast<int>(require_integer(threads_text, "--threads", 1, kMostThreads));
-  const double tflops = trainer::measure_gemm_peak_tflops(threads, kSeconds);
-  std::cout << fmt::format("{{\"tflops\":{},\"threads\":{}}}\n", shortest(tflops), threads);
+  const trainer::GemmPeak gemm = trainer::measure_gemm_peak(threads, kSeconds);
+  std::cout << fmt::format(
+                   R"({{"tflops":{},"threads":{},"cpu_share":{},"undisturbed":{},"source":"{}"}})",
+                   shortest(gemm.tflops), threads, shortest(gemm.cpu_share), gemm.is_undisturbed(),
+                   gemm.source(threads))
+            << "\n";
   return static_cast<int>(ExitCode::ok);
 }
 

@@ -145,12 +145,9 @@ class Run {
 
   MeasuredPeak peak_of(int threads) const {
     if (spec_.peak) return {*spec_.peak, false};
-    const double tflops = measure_gemm_peak_tflops(threads, kPeakSeconds);
+    const GemmPeak peak = measure_gemm_peak(threads, kPeakSeconds);
     forget_peak_resident();
-    return {{.tflops = tflops,
-             .source =
-                 fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s")},
-            true};
+    return {{.tflops = peak.tflops, .source = peak.source(threads)}, true};
   }
 
   void cost_of(const Engine& engine, runlog::Footer& footer) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <vector>
 
 #include "lib/base/clock.h"
@@ -23,11 +24,25 @@ std::vector<float> random_matrix(std::int64_t elements, std::uint64_t seed) {
   return matrix;
 }
 
+// CPU time of all threads of this process.
+double cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 }  // namespace
 
-double measure_gemm_peak_tflops(int threads, double seconds) {
+std::string GemmPeak::source(int threads) const {
+  std::string text =
+      fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s");
+  if (!is_undisturbed()) text += fmt::format(", with {:.0f} % of their CPU time", 100 * cpu_share);
+  return text;
+}
+
+GemmPeak measure_gemm_peak(int threads, double seconds) {
   if (threads < 1) {
-    throw Error(ExitCode::internal, "measure_gemm_peak_tflops", fmt::format("{} threads", threads));
+    throw Error(ExitCode::internal, "measure_gemm_peak", fmt::format("{} threads", threads));
   }
   openblas_set_num_threads(threads);
   constexpr int kSizes[] = {1024, 2048, 4096};
@@ -36,6 +51,7 @@ double measure_gemm_peak_tflops(int threads, double seconds) {
   const std::vector<float> b = random_matrix(kLargest * kLargest, 2);
   std::vector<float> d(a.size());
   double best = 0;
+  const double cpu_start = cpu_seconds();
   const double start = monotonic_seconds();
   // Each size once untimed, then in turn until the time is over; a burst or a pause of the clock
   // meets all of them.
@@ -53,7 +69,8 @@ double measure_gemm_peak_tflops(int threads, double seconds) {
       if (!first && monotonic_seconds() - start >= seconds) break;
     }
   }
-  return best;
+  const double wanted = (monotonic_seconds() - start) * threads;
+  return {.tflops = best, .cpu_share = std::min(1.0, (cpu_seconds() - cpu_start) / wanted)};
 }
 
 }  // namespace tessera::trainer
