@@ -136,6 +136,7 @@ TEST_CASE("a wrong specification is told by key") {
     return result.err;
   };
   Json wrong = json;
+  wrong["point"].erase("warmup");
   wrong["point"]["warmpu"] = 1;
   CHECK(fault(wrong).find("unknown key 'warmpu' in a point; did you mean warmup?") !=
         std::string::npos);
