@@ -9,8 +9,13 @@ if [ ! -f build/release/build.ninja ]; then
   mkdir -p build
   cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
 fi
-echo "Building"
-cmake --build --preset release >build/build.log 2>&1 || { tail -n 60 build/build.log >&2; exit 1; }
+programs=(--target submit collect trainer)
+if [ -t 1 ]; then
+  cmake --build --preset release "${programs[@]}"
+else
+  echo "Building"
+  cmake --build --preset release "${programs[@]}" >build/build.log 2>&1 || { tail -n 60 build/build.log >&2; exit 1; }
+fi
 
 # Everything stays inside this folder.
 export TESSERA_STATE_DIR=$PWD/.state

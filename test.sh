@@ -23,7 +23,7 @@ step() { printf '\n== %s (%s)\n' "$*" "$(date -u +%H:%M:%S)"; }
 step packages
 scripts/install-packages.sh test
 
-mapfile -t sources < <(find apps lib trainer collect tests bench -name '*.h' -o -name '*.cpp' | sort)
+mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cpp' | sort)
 
 step "clang-format, ${#sources[@]} files"
 clang-format-19 --dry-run --Werror "${sources[@]}"
@@ -54,7 +54,7 @@ if $tidy_all; then
 else
   base=$(git merge-base HEAD origin/main 2>/dev/null || git rev-parse HEAD 2>/dev/null || true)
   mapfile -t tidied < <({ git diff --name-only --diff-filter=d "${base:-HEAD}"; git ls-files --others --exclude-standard; } |
-    grep -E '^(apps|lib|trainer|collect|tests|bench)/.*\.cpp$' | sort -u)
+    grep '\.cpp$' | sort -u)
 fi
 step "clang-tidy, ${#tidied[@]} files"
 if [ ${#tidied[@]} -gt 0 ]; then
