@@ -4,6 +4,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "lib/base/clock.h"
 
 namespace tessera::apps {
@@ -22,7 +24,7 @@ std::size_t columns(std::FILE* stream) {
 
 std::string duration_text(double seconds) {
   if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
-  const auto whole = static_cast<long long>(seconds + 0.5);
+  const auto whole = std::lround(seconds);
   if (whole < 60) return fmt::format("{}s", whole);
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
   return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
