@@ -72,14 +72,14 @@ void Writer::write(Kind kind, const Json& fields) {
                 fmt::format("a {} record of {} bytes exceeds {}", to_text(kind), line.size(),
                             kMaxRecordBytes));
   }
-  // A record is one write: a part of one is followed by nothing, and its seal does not hold.
-  ssize_t wrote = -1;
-  do {
-    wrote = ::write(file_.get(), line.data(), line.size());
-  } while (wrote < 0 && errno == EINTR);
-  if (wrote < 0) not_writable(path_, std::generic_category().message(errno));
-  if (static_cast<std::size_t>(wrote) != line.size())
-    not_writable(path_, "only a part of a record was taken");
+  // A record is one write. Where the kernel takes a part only, as on a disk that is filling up, the
+  // next one says why.
+  for (std::string_view rest = line; !rest.empty();) {
+    const ssize_t wrote = ::write(file_.get(), rest.data(), rest.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) not_writable(path_, std::generic_category().message(errno));
+    rest.remove_prefix(static_cast<std::size_t>(wrote));
+  }
   ++n_;
   absorb(facts_, record);
 }

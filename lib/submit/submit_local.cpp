@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "lib/base/error.h"
@@ -145,6 +146,11 @@ SubmitReport submit_local(const sweep::Expansion& plan, const SubmitOptions& opt
     ref.attempt = spec.attempt;
     refs[ref.run] = ref;
     std::map<std::string, std::string> env = options.cluster.env;
+    // Threads of several runs that spin while they wait take the cores from each other:
+    // milliseconds an operation.
+    if (options.max_parallel > 1 && std::getenv("OMP_WAIT_POLICY") == nullptr) {
+      env.try_emplace("OMP_WAIT_POLICY", "passive");
+    }
     for (const auto& [name, value] : point.point.env) env[name] = value;
     queue.to_start.push_back({.run = spec.run,
                               .attempt = spec.attempt,
