@@ -33,9 +33,6 @@ if(NOT IS_ABSOLUTE "${TESSERA_GOMP_STATIC}")
   message(FATAL_ERROR "libgomp.a not found: install the Debian package g++ (its libgcc-dev holds it)")
 endif()
 
-# Debian has no static libfmt, and the trainer must not need the shared one on a node.
-add_library(tessera_fmt INTERFACE)
-target_link_libraries(tessera_fmt INTERFACE fmt::fmt-header-only)
 add_library(tessera_openblas INTERFACE)
 target_include_directories(tessera_openblas SYSTEM INTERFACE ${TESSERA_OPENBLAS_INCLUDE})
 target_link_libraries(tessera_openblas INTERFACE ${TESSERA_OPENBLAS_STATIC} ${TESSERA_GOMP_STATIC} Threads::Threads m ${CMAKE_DL_LIBS})

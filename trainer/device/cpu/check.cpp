@@ -1,6 +1,7 @@
 // What must hold of an operation's shapes and dtypes, so that kernels need not ask.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "lib/base/error.h"
