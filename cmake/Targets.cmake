@@ -41,7 +41,7 @@ function(tessera_test target)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 1200)
   endif()
   set_tests_properties(${target} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_TMP=${CMAKE_BINARY_DIR}/tests/tmp")
