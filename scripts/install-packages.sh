@@ -5,7 +5,8 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev doctest-dev libssl-dev
   libopenblas-openmp-dev ca-certificates)
-check=(clang-format-19 clang-tidy-19 binutils procps)
+# libomp: clang-tidy reads sources with OpenMP.
+check=(clang-format-19 clang-tidy-19 libomp-19-dev binutils procps)
 
 case "${1:-build}" in
   build) wanted=("${build[@]}") ;;

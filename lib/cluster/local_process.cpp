@@ -60,8 +60,8 @@ fs::path pid_file(const fs::path& run_dir, int attempt) {
     got = ::read(go, &byte, 1);
   } while (got < 0 && errno == EINTR);
   if (got != 1) ::_exit(0);  // the submitter died before it had recorded this process
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  ::dup2(nothing, STDIN_FILENO);
+  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
+    ::dup2(nothing, STDIN_FILENO);
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
   ::execve(program, arguments, variables);

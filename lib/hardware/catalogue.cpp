@@ -16,7 +16,7 @@ std::vector<std::string> parse_patterns(const Value& value) {
   for (const Value* item : as_list(value)) {
     patterns.push_back(as_text(*item));
     try {
-      const std::regex compiled(patterns.back());
+      static_cast<void>(std::regex(patterns.back()));
     } catch (const std::regex_error&) {
       bad_value(*item, fmt::format("'{}' is not a regular expression", patterns.back()));
     }
@@ -127,7 +127,7 @@ PeakOrReason peak(const Catalogue& catalogue, std::string_view gpu, Precision pr
   }
   if (!entry->second)
     return {std::nullopt, fmt::format("{} has no {} units", gpu, to_text(precision))};
-  return {*entry->second, fmt::format("catalogue: {}", known->source)};
+  return {entry->second, fmt::format("catalogue: {}", known->source)};
 }
 
 std::optional<std::string> incapable(const Catalogue& catalogue, std::string_view gpu,
