@@ -15,6 +15,7 @@ namespace tessera {
 
 std::string use_all_of_fmt(std::FILE* stream, const std::vector<std::string>& texts,
                            double number) {
+  fmt::print("{}", texts.size());
   fmt::print(stream, "{}", texts.size());
   fmt::memory_buffer buffer;
   fmt::format_to(std::back_inserter(buffer), "{:>{}} {:08x}", 1, 2, 3U);
