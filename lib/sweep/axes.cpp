@@ -34,7 +34,7 @@ Scalar boolean(const Value& value) {
 }
 
 Scalar text(const Value& value) {
-  const std::string read = as_text(value);
+  std::string read = as_text(value);
   if (read.empty()) bad_value(value, "the text is empty");
   if (read.size() > kLongestText)
     bad_value(value, fmt::format("the text is longer than {} characters", kLongestText));
@@ -55,7 +55,7 @@ Scalar microbatch(const Value& value) {
 
 // Only what trains without data files now.
 Scalar data(const Value& value) {
-  const std::string read = as_text(value);
+  std::string read = as_text(value);
   if (read != "synthetic")
     bad_value(value, fmt::format("data '{}' is not known", read), "only synthetic data is there");
   return read;

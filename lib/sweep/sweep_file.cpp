@@ -20,9 +20,9 @@ const std::string& key_place(const Value& value) {
   return value.key_where.empty() ? value.where : value.key_where;
 }
 
-const Value& mapping(const Value& value, std::string_view what) {
+const std::vector<Member>& members_of(const Value& value, std::string_view what) {
   const Fields checked(value, what);
-  return value;
+  return value.members;
 }
 
 std::vector<const Value*> listed(const Value& value, std::string_view what) {
@@ -63,7 +63,7 @@ class Reader {
 
   Axis zip_group(const Value& value, Scope& scope) const {
     Axis group;
-    for (const auto& [key, member] : mapping(value, "a zip group").members) {
+    for (const auto& [key, member] : members_of(value, "a zip group")) {
       const std::vector<Setting> choices = parse_choices(key, member);
       if (group.keys.empty()) {
         group.choices.resize(choices.size());
@@ -93,7 +93,7 @@ class Reader {
   Assignment assignment(const Value& value, std::string_view what) const {
     Assignment read;
     Scope scope;
-    for (const auto& [key, member] : mapping(value, what).members) {
+    for (const auto& [key, member] : members_of(value, what)) {
       read.push_back(located(parse_setting(key, member)));
       scope.claim(read.back().key, key_place(member));
     }
@@ -106,7 +106,7 @@ class Reader {
     Scope scope;
     const Value* batch = nullptr;
     const Value* zip = nullptr;
-    for (const auto& [key, member] : mapping(value, "an include").members) {
+    for (const auto& [key, member] : members_of(value, "an include")) {
       if (key == "batch") {
         batch = &member;
       } else if (key == "zip") {
@@ -124,7 +124,7 @@ class Reader {
   Exclude exclude(const Value& value) const {
     Exclude read;
     read.where = value.where;
-    for (const auto& [key, member] : mapping(value, "an exclude").members) {
+    for (const auto& [key, member] : members_of(value, "an exclude")) {
       if (key == "when") {
         read.when = Expression::parse(as_text(member), member.where);
       } else if (key == "reason") {
@@ -205,7 +205,7 @@ void parse_block(Fields& fields, const Reader& reader, Grid& grid) {
   Scope scope;
   if (matrix != nullptr) {
     block.where = matrix->where;
-    for (const auto& [key, member] : mapping(*matrix, "the matrix").members)
+    for (const auto& [key, member] : members_of(*matrix, "the matrix"))
       block.axes.push_back(reader.axis(key, member, scope));
   }
   if (zip != nullptr) reader.zip_groups(*zip, block, scope);

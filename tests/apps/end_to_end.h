@@ -25,8 +25,8 @@
 
 namespace tessera::test {
 
-inline bool wait_until(const std::function<bool()>& condition, double seconds = 60) {
-  for (double waited = 0; waited < seconds; waited += 0.02) {
+inline bool wait_until(const std::function<bool()>& condition, int seconds = 60) {
+  for (int tries = 0; tries < 50 * seconds; ++tries) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
