@@ -114,8 +114,9 @@ TEST_CASE("flipped bits never change a figure") {
 TEST_CASE("foreign and binary files are named and left out, never a row's figure") {
   const test::TemporaryFolder folder;
   const auto run_folder = test::write_sample(folder.path(), sample(),
-                                             "\x7f"
-                                             "ELF\0\0\1\n\xff\xfe");
+                                             std::string("\x7f"
+                                                         "ELF\0\0\1\n\xff\xfe",
+                                                         10));
   const auto collection = collect::collect_rows(request_for(folder.path()));
   REQUIRE(collection.rows.size() == 1);
   CHECK(collection.rows[0].status == Status::unknown);
