@@ -55,7 +55,7 @@ TEST_CASE("AdamW follows the published formula over several steps") {
   const double beta1 = static_cast<double>(op.beta1);
   const double beta2 = static_cast<double>(op.beta2);
   for (int step = 1; step <= 5; ++step) {
-    const std::vector<float> next = random_vector(static_cast<std::uint64_t>(100 + step));
+    const std::vector<float> next = random_vector(100 + static_cast<std::uint64_t>(step));
     std::copy(next.begin(), next.end(), grad.begin());  // the operation knows grad's memory
     in.lr = 0.01F / static_cast<float>(step);
     in.weight_decay = 0.1F;

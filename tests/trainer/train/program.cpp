@@ -26,9 +26,12 @@ std::string trainer_path() {
 [[noreturn]] void become_trainer(const ProgramOptions& options, const std::filesystem::path& in,
                                  const std::filesystem::path& out,
                                  const std::filesystem::path& err) {
-  ::dup2(::open(in.c_str(), O_RDONLY), 0);
-  ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT, 0666), 1);
-  ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT, 0666), 2);
+  const int files[] = {::open(in.c_str(), O_RDONLY), ::open(out.c_str(), O_WRONLY | O_CREAT, 0666),
+                       ::open(err.c_str(), O_WRONLY | O_CREAT, 0666)};
+  for (int stream = 0; stream < 3; ++stream) {
+    if (files[stream] < 0) ::_exit(126);
+    ::dup2(files[stream], stream);
+  }
   for (const std::string& variable : options.environment) {
     const std::size_t equals = variable.find('=');
     ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
