@@ -164,7 +164,11 @@ void set_marks(Row& row, const RunOutcome& outcome) {
   const bool measured = outcome.outcome.measured();
   mark(measured && (row.status == runlog::Status::partial || row.footer.steps.measured < kFewSteps),
        Mark::partial);
-  mark(row.facts.shared_with.value_or(0) > 0, Mark::shared);
+  // What GemmPeak::source says of a peak that was measured beside other work: MFU may then exceed
+  // 100 %.
+  const bool disturbed_peak = row.facts.peak_source &&
+                              row.facts.peak_source->find("of their CPU time") != std::string::npos;
+  mark(row.facts.shared_with.value_or(0) > 0 || disturbed_peak, Mark::shared);
   mark(!row.footer.throttled.empty(), Mark::throttled);
   mark(row.facts.emulated.value_or(false), Mark::emulated);
   mark(outcome.stale, Mark::stale);

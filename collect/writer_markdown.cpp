@@ -46,7 +46,7 @@ std::string_view explanation(Mark mark) {
     case Mark::partial:
       return "cut short, or fewer than 5 steps measured: the figures are of few steps.";
     case Mark::shared:
-      return "other runs used the same machine at the time.";
+      return "other work used the same machine, during the run or while its peak was measured.";
     case Mark::throttled:
       return "the device lowered its clock (column `throttled` of the CSV).";
     case Mark::assumed:
