@@ -69,11 +69,12 @@ class Device {
 // only checked. threads: of OpenMP and OpenBLAS, 1 or more.
 std::unique_ptr<Device> cpu_device(int threads);
 
-// The highest rate of f32 GEMMs here (docs/formulas.md, "Peaks"): the best of several square ones on
-// random data, for about `seconds`.
+// The highest rate of f32 GEMMs here (docs/formulas.md, "Peaks"): the best of several square ones
+// on random data, for about `seconds`.
 struct GemmPeak {
   double tflops = 0;
-  double cpu_share = 0;  // CPU time that the threads got / that they wanted: below 1, others ran here
+  double cpu_share =
+      0;  // CPU time that the threads got / that they wanted: below 1, others ran here
   // "measured: f32 GEMM, 2 threads", and what a busy machine did to it.
   std::string source(int threads) const;
   bool is_undisturbed() const { return cpu_share >= 0.9; }
