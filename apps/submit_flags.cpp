@@ -275,8 +275,8 @@ void refuse_extras(const CLI::App& app, const std::vector<std::string>& extras) 
 
 // What a verb takes beside its names; everything else on the line would be silently without effect.
 void refuse_flags_of_submission(const CLI::App& app, const std::string& verb) {
-  const std::vector<std::string> allowed{"--workspace", "--project", "--json", "--help",
-                                         "--version"};
+  std::vector<std::string> allowed{"--workspace", "--project", "--help", "--version"};
+  if (verb == "status") allowed.emplace_back("--all");
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
     const std::string name = option->get_name();

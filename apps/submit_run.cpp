@@ -159,6 +159,9 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
 }
 
 int run_status(const SubmitRequest& request) {
+  if (request.names.size() > 1) {
+    throw Error(ExitCode::usage, request.names[1], "status takes one project", "leave it out");
+  }
   const std::string project = verb_project(request);
   const fs::path workspace = ledger::resolve_workspace(project, request.workspace);
   const submit::ProjectStatus status = submit::project_status(workspace / project);

@@ -69,6 +69,13 @@ TEST_CASE("submit, train, collect: every point is trained once and has its row")
   CHECK(second.out.find("0 to start, 4 done before") != std::string::npos);
   CHECK(e2e.logs().size() == 4);
 
+  const CommandResult status = e2e.run("submit", {"status", "e2e", "--all"});
+  CHECK(status.exit_code == 0);
+  CHECK(count_of(status.out, "\nok ") == 4);
+  const int usage = static_cast<int>(ExitCode::usage);
+  CHECK(e2e.run("submit", {"status", "e2e", "more"}).exit_code == usage);
+  CHECK(e2e.run("submit", {"status", "e2e", "--json"}).exit_code == usage);
+
   const CommandResult again =
       e2e.run("submit", {"--sweep", "sweep.yaml", "--RUN", "--only", "all"});
   CHECK(again.exit_code == 0);
