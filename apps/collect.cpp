@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -75,6 +76,23 @@ void check_project(const std::string& name, std::string_view where) {
   }
 }
 
+// A project that has a folder in its workspace, or that a submit used.
+bool project_exists(const std::string& name, const Options& options) {
+  std::error_code ignored;
+  return fs::is_directory(ledger::resolve_workspace(name, options.workspace) / name, ignored);
+}
+
+// Among several places a name that is nothing must not be passed over: the others would be taken
+// for all that was asked for.
+void require_place(const std::string& name, std::string_view where, const Options& options) {
+  if (project_exists(name, options)) return;
+  const fs::path workspace = ledger::resolve_workspace(name, options.workspace);
+  throw Error(
+      ExitCode::empty, where,
+      fmt::format("no project {} in {}, and no folder of this name", name, workspace.string()),
+      "give --workspace, or leave it out");
+}
+
 collect::Request make_request(const Options& options) {
   collect::Request request;
   request.selection = {.project = options.project, .filters = options.filters};
@@ -82,6 +100,7 @@ collect::Request make_request(const Options& options) {
   for (const std::string& place : options.places) {
     std::error_code ignored;
     if (names_project(place, options)) {
+      if (options.places.size() > 1 || !options.logs.empty()) require_place(place, place, options);
       add_project(request, place, options);
     } else if (fs::is_directory(place, ignored)) {
       request.folders.emplace_back(place);
@@ -95,6 +114,7 @@ collect::Request make_request(const Options& options) {
     }
   }
   for (const std::string& path : options.logs) request.logs.emplace_back(path);
+  // Below folders and in logs any project may be; that none is there shows when they are read.
   if (options.places.empty() && options.logs.empty()) {
     std::string project = options.project;
     if (project.empty()) {
@@ -142,11 +162,28 @@ std::string name_of_places(const collect::Request& request) {
   return text;
 }
 
-[[noreturn]] void no_run(const collect::Request& request) {
-  const bool narrowed = !request.selection.project.empty() || !request.selection.filters.empty();
-  throw Error(ExitCode::empty, name_of_places(request),
-              narrowed ? "no run that --project and --filters take" : "no run found",
-              narrowed ? "" : "give --workspace, a folder of runs, or log files with --logs");
+[[noreturn]] void no_run(const collect::Request& request, const collect::Notes& notes) {
+  const collect::Selection& selection = request.selection;
+  const std::string places = name_of_places(request);
+  if (!selection.project.empty() && selection.filters.empty()) {
+    throw Error(ExitCode::empty, "--project",
+                fmt::format("no run of project {} in {}", selection.project, places));
+  }
+  if (!selection.filters.empty()) {
+    throw Error(ExitCode::empty, places,
+                selection.project.empty() ? "no run that --filters take"
+                                          : "no run that --project and --filters take");
+  }
+  // What was left out is why there is none: said in the same line.
+  if (!notes.lines().empty()) {
+    const std::size_t others = notes.lines().size() - 1;
+    throw Error(ExitCode::empty, "no run found", notes.lines().front(),
+                others == 0 ? std::string()
+                            : fmt::format("{} more file{} left out", others,
+                                          others == 1 ? " was" : "s were"));
+  }
+  throw Error(ExitCode::empty, places, "no run found",
+              "give --workspace, a folder of runs, or log files with --logs");
 }
 
 int run_collect(const Options& options) {
@@ -163,9 +200,9 @@ int run_collect(const Options& options) {
   collect::Request request = make_request(options);
   request.progress = Progress();
   const collect::Collection collection = collect::collect_rows(request);
+  if (collection.rows.empty()) no_run(request, collection.notes);
   for (const std::string& line : collection.notes.lines())
     fmt::print(stderr, "collect: {}\n", line);
-  if (collection.rows.empty()) no_run(request);
 
   std::set<std::string> projects;
   std::set<std::string> without_mfu;
@@ -186,7 +223,32 @@ int run_collect(const Options& options) {
   fmt::print("{} row{} of {} run{}: {}, {}\n", collection.rows.size(),
              collection.rows.size() == 1 ? "" : "s", collection.runs,
              collection.runs == 1 ? "" : "s", paths.csv.string(), paths.markdown.string());
+  const auto above = std::ranges::count_if(collection.rows, [](const collect::Row& row) {
+    return std::ranges::find(row.marks, collect::Mark::above_peak) != row.marks.end();
+  });
+  if (above > 0) {
+    fmt::print(
+        stderr,
+        "collect: {} row{} with MFU or HFU above 100 %: the peak is too low, so these are no "
+        "utilizations (mark above-peak)\n",
+        above, above == 1 ? "" : "s");
+  }
   return static_cast<int>(ExitCode::ok);
+}
+
+// Projects that may hold a run of this id, the last one used first.
+std::vector<std::string> projects_to_search() {
+  std::vector<std::string> names;
+  const auto last = ledger::last_project();
+  if (last) names.push_back(*last);
+  for (const auto& [name, workspace] : ledger::remembered_projects()) {
+    if (name != last) names.push_back(name);
+  }
+  return names;
+}
+
+bool is_id(const std::string& text) {
+  return text.size() == 12 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 int run_show(Options options) {
@@ -201,13 +263,22 @@ int run_show(Options options) {
     if (options.run.empty())
       options.run = fs::absolute(options.places.back()).lexically_normal().parent_path().filename();
   }
-  // The run's name says its project.
+  // The run's name says its project; an id is looked for where anything was submitted.
   const auto parts = collect::parse_run_name(options.run);
-  if (parts && options.places.empty() && options.logs.empty() && options.project.empty())
-    options.project = parts->project;
-  const collect::Request request = make_request(options);
+  const bool anywhere = options.places.empty() && options.logs.empty() && options.project.empty();
+  if (parts && anywhere) options.project = parts->project;
+  std::vector<std::string> elsewhere;
+  if (anywhere && is_id(options.run)) elsewhere = projects_to_search();
+  if (!elsewhere.empty()) options.project = elsewhere.front();
+  collect::Request request = make_request(options);
   collect::Notes notes;
-  const auto shown = collect::find_runs(request, options.run, notes);
+  auto shown = collect::find_runs(request, options.run, notes);
+  for (std::size_t i = 1; i < elsewhere.size() && shown.empty(); ++i) {
+    options.project = elsewhere[i];
+    const collect::Request other = make_request(options);
+    request.projects.insert(request.projects.end(), other.projects.begin(), other.projects.end());
+    shown = collect::find_runs(other, options.run, notes);
+  }
   for (const std::string& line : notes.lines()) fmt::print(stderr, "collect: {}\n", line);
   if (shown.empty()) {
     throw Error(ExitCode::empty, options.run,

@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace tessera::apps {
 
@@ -15,67 +18,127 @@ constexpr std::size_t kRows = 40;
 constexpr std::size_t kDropLines = 10;  // a reason
 constexpr std::size_t kValues = 16;     // an axis
 
+using Points = std::vector<sweep::Planned>;
+
 struct Column {
-  const char* title;
-  bool right;  // numbers
-  std::string (*cell)(const sweep::Planned&);
+  std::string title;
+  bool right = false;  // numbers
+  std::function<std::string(const sweep::Planned&)> cell;
 };
+using Columns = std::vector<Column>;
 
 template <class E>
 std::string name(E value) {
   return std::string(to_text(value));
 }
 
-const Column kColumns[] = {
-    {"model", false, [](const sweep::Planned& p) { return p.label; }},
-    {"seq_len", true, [](const sweep::Planned& p) { return std::to_string(p.point.seq_len); }},
-    {"cluster", false, [](const sweep::Planned& p) { return p.point.cluster; }},
-    {"gpus", true, [](const sweep::Planned& p) { return std::to_string(p.point.gpus); }},
-    {"gpu", false, [](const sweep::Planned& p) { return p.point.gpu; }},
-    {"global_batch", true,
-     [](const sweep::Planned& p) { return std::to_string(p.point.global_batch); }},
-    {"microbatch", true,
-     [](const sweep::Planned& p) {
-       return p.point.microbatch_size == sweep::kAutoMicrobatch
-                  ? std::string("auto")
-                  : std::to_string(p.point.microbatch_size);
-     }},
-    {"precision", false, [](const sweep::Planned& p) { return name(p.point.precision); }},
-    {"mixed", false, [](const sweep::Planned& p) { return name(p.point.mixed_precision); }},
-    {"sharding", false, [](const sweep::Planned& p) { return name(p.point.sharding_strategy); }},
-    {"checkpointing", false,
-     [](const sweep::Planned& p) { return name(p.point.activation_checkpointing); }},
-    {"warmup+measured", true,
-     [](const sweep::Planned& p) {
-       return fmt::format("{}+{}", p.point.warmup, p.point.steps - p.point.warmup);
-     }},
-    {"id", false, [](const sweep::Planned& p) { return p.id; }},
-};
+// Always shown, whether they vary or not.
+Columns usual_columns() {
+  return {
+      {"model", false, [](const sweep::Planned& p) { return p.label; }},
+      {"seq_len", true, [](const sweep::Planned& p) { return std::to_string(p.point.seq_len); }},
+      {"cluster", false, [](const sweep::Planned& p) { return p.point.cluster; }},
+      {"gpus", true, [](const sweep::Planned& p) { return std::to_string(p.point.gpus); }},
+      {"gpu", false, [](const sweep::Planned& p) { return p.point.gpu; }},
+      {"global_batch", true,
+       [](const sweep::Planned& p) { return std::to_string(p.point.global_batch); }},
+      {"microbatch", true,
+       [](const sweep::Planned& p) {
+         return p.point.microbatch_size == sweep::kAutoMicrobatch
+                    ? std::string("auto")
+                    : std::to_string(p.point.microbatch_size);
+       }},
+      {"precision", false, [](const sweep::Planned& p) { return name(p.point.precision); }},
+      {"mixed", false, [](const sweep::Planned& p) { return name(p.point.mixed_precision); }},
+      {"sharding", false, [](const sweep::Planned& p) { return name(p.point.sharding_strategy); }},
+      {"checkpointing", false,
+       [](const sweep::Planned& p) { return name(p.point.activation_checkpointing); }},
+      {"warmup+measured", true,
+       [](const sweep::Planned& p) {
+         return fmt::format("{}+{}", p.point.warmup, p.point.steps - p.point.warmup);
+       }},
+  };
+}
 
-std::string line_of(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths) {
+std::string truth(bool value) {
+  return value ? "true" : "false";
+}
+
+using Texts = std::map<std::string, std::string>;
+
+// A column for each name that any point has.
+void add_texts(Columns& columns, const Points& points, const std::string& prefix,
+               Texts sweep::Point::* texts) {
+  std::set<std::string> names;
+  for (const sweep::Planned& planned : points) {
+    for (const auto& [name, value] : planned.point.*texts) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    columns.push_back({prefix + name, false, [name, texts](const sweep::Planned& p) -> std::string {
+                         const Texts& set = p.point.*texts;
+                         const auto found = set.find(name);
+                         return found == set.end() ? "null" : found->second;
+                       }});
+  }
+}
+
+// Shown where they vary: else two points would look the same.
+Columns other_columns(const Points& points) {
+  Columns columns{
+      {"hybrid_group", true,
+       [](const sweep::Planned& p) { return std::to_string(p.point.hybrid_group); }},
+      {"cpu_offload", false,
+       [](const sweep::Planned& p) { return truth(p.point.activation_cpu_offload); }},
+      {"attention", false, [](const sweep::Planned& p) { return name(p.point.attention); }},
+      {"threads", true, [](const sweep::Planned& p) { return std::to_string(p.point.threads); }},
+      {"exact_steps", false, [](const sweep::Planned& p) { return truth(p.point.exact_steps); }},
+      {"deterministic", false,
+       [](const sweep::Planned& p) { return truth(p.point.deterministic); }},
+      {"data", false, [](const sweep::Planned& p) { return p.point.data; }},
+      {"seed", true, [](const sweep::Planned& p) { return std::to_string(p.point.seed); }},
+  };
+  add_texts(columns, points, "env.", &sweep::Point::env);
+  add_texts(columns, points, "identity.", &sweep::Point::identity);
+  std::erase_if(columns, [&](const Column& column) {
+    return std::ranges::all_of(points, [&](const sweep::Planned& p) {
+      return column.cell(p) == column.cell(points.front());
+    });
+  });
+  return columns;
+}
+
+Columns columns_of(const Points& points) {
+  Columns columns = usual_columns();
+  std::ranges::move(other_columns(points), std::back_inserter(columns));
+  columns.push_back({"id", false, [](const sweep::Planned& p) { return p.id; }});
+  return columns;
+}
+
+std::string line_of(const Columns& columns, const std::vector<std::string>& cells,
+                    const std::vector<std::size_t>& widths) {
   std::string line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    line += kColumns[i].right ? fmt::format("{:>{}}", cells[i], widths[i])
-                              : fmt::format("{:<{}}", cells[i], widths[i]);
+    line += columns[i].right ? fmt::format("{:>{}}", cells[i], widths[i])
+                             : fmt::format("{:<{}}", cells[i], widths[i]);
     line += "  ";
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
 }
 
-std::string rows_of(const std::vector<sweep::Planned>& points, std::size_t count) {
+std::string rows_of(const Columns& columns, const Points& points, std::size_t count) {
   std::vector<std::vector<std::string>> rows(1);
-  for (const Column& column : kColumns) rows.front().emplace_back(column.title);
+  for (const Column& column : columns) rows.front().emplace_back(column.title);
   for (std::size_t i = 0; i < count; ++i) {
     auto& row = rows.emplace_back();
-    for (const Column& column : kColumns) row.push_back(column.cell(points[i]));
+    for (const Column& column : columns) row.push_back(column.cell(points[i]));
   }
-  std::vector<std::size_t> widths(std::size(kColumns));
+  std::vector<std::size_t> widths(columns.size());
   for (const auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string text;
-  for (const auto& row : rows) text += line_of(row, widths);
+  for (const auto& row : rows) text += line_of(columns, row, widths);
   return text;
 }
 
@@ -103,10 +166,10 @@ std::vector<Count> counts_of(const std::vector<sweep::Planned>& points, const Co
 }
 
 // "  model: 125m 54, 350m 12" for each column that varies.
-std::string axes_of(const std::vector<sweep::Planned>& points) {
+std::string axes_of(const Columns& columns, const Points& points) {
   std::string text;
-  for (const Column& column : kColumns) {
-    if (std::string_view(column.title) == "id") continue;
+  for (const Column& column : columns) {
+    if (column.title == "id") continue;
     const std::vector<Count> counts = counts_of(points, column);
     if (counts.size() < 2) continue;
     if (counts.size() > kValues) {
@@ -165,11 +228,12 @@ std::string plan_table(const Plan& plan, bool all_rows) {
   std::string text;
   if (!points.empty()) {
     const std::size_t count = all_rows ? points.size() : std::min(points.size(), kRows);
-    text += rows_of(points, count);
+    const Columns columns = columns_of(points);
+    text += rows_of(columns, points, count);
     if (count < points.size()) {
       text +=
           fmt::format("... {} more, shown with --all; points by axis:\n", points.size() - count);
-      text += axes_of(points);
+      text += axes_of(columns, points);
     }
   }
   if (!points.empty() && !plan.expansion.dropped.empty()) text += "\n";

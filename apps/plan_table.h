@@ -7,7 +7,8 @@
 
 namespace tessera::apps {
 
-// 40 points, then counts per axis; `all_rows`: every point. Drops with their reasons at the end.
+// 13 columns, and one for each other axis that varies. 40 points, then counts per axis; `all_rows`:
+// every point. Drops with their reasons at the end.
 std::string plan_table(const Plan& plan, bool all_rows);
 
 // {"points":[{"id","label","slug","point"}],"dropped":[{"reason","detail","label","values"}]}, one

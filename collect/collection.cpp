@@ -6,10 +6,9 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "collect/aggregate.h"
-#include "lib/ledger/ledger.h"
+#include "lib/ledger/plan_words.h"
 
 namespace tessera::collect {
 
@@ -147,6 +146,8 @@ Row missing_row(const std::string& project, const ledger::Entry& plan,
   outcome.outcome.facts.user = plan.user;
   if (!plan.cluster.empty()) outcome.outcome.facts.cluster = plan.cluster;
   outcome.outcome.facts.repeats = point.repeats;
+  if (point.point) fill_from_point(outcome.outcome.facts, *point.point);
+  outcome.point = point.point;
   return make_row(run, outcome, catalogues);
 }
 
@@ -158,12 +159,35 @@ Row skipped_row(const std::string& project, const ledger::Entry& plan,
   outcome.outcome.status = runlog::Status::skipped;
   outcome.outcome.reason =
       point.detail.empty() ? point.reason : fmt::format("{}: {}", point.reason, point.detail);
-  outcome.outcome.facts.label = point.label;
-  outcome.outcome.facts.user = plan.user;
+  runlog::Facts& facts = outcome.outcome.facts;
+  facts.label = point.label;
+  facts.user = plan.user;
+  outcome.point = ledger::point_of(point);
+  if (!outcome.point) return make_row(run, outcome, catalogues);
+  // The shape is known where the model was asked for by a built-in name.
+  const auto model = point.values.find("model");
+  const model::Shape* shape = model != point.values.end() && model->second == point.label
+                                  ? built_in_shape(point.label)
+                                  : nullptr;
+  if (shape != nullptr && outcome.point->seq_len > 0) {
+    outcome.point->model = *shape;
+    fill_from_point(facts, *outcome.point);
+  } else {
+    fill_settings(facts, *outcome.point);
+  }
   return make_row(run, outcome, catalogues);
 }
 
+// Older versions had the values in the text, one line for the same drop.
+std::string detail_with_values(const ledger::DroppedPoint& point) {
+  std::string text = point.detail;
+  for (const auto& [key, value] : point.values)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value);
+  return text;
+}
+
 // What was planned in the ledger: points without a run become rows, and repeats are as asked for.
+// The last plan that named a point says whether it is missing or skipped.
 void add_planned(const std::string& project, const ledger::Contents& contents,
                  const Request& request, std::vector<Row>& rows) {
   std::map<std::string, int> repeats;
@@ -171,18 +195,34 @@ void add_planned(const std::string& project, const ledger::Contents& contents,
   for (const Row& row : rows) {
     if (row.project == project) with_run.insert(row.id);
   }
-  std::set<std::tuple<std::string, std::string, std::string>> dropped;
+  const ledger::PlanWords words(contents);
+  std::set<std::string> seen = with_run;
+  std::set<ledger::DroppedPoint> dropped;
+  for (const ledger::Entry& entry : contents.entries) {
+    for (const ledger::DroppedPoint& point : entry.dropped) {
+      if (!point.values.empty()) {
+        dropped.insert({.label = point.label,
+                        .reason = point.reason,
+                        .detail = detail_with_values(point),
+                        .values = {}});
+      }
+    }
+  }
   for (const ledger::Entry& entry : contents.entries) {
     for (const ledger::PlannedPoint& point : entry.points) {
       int& asked = repeats[point.id];
       asked = std::max(asked, point.repeats);
-      if (request.selection.takes(project, point.run) && with_run.insert(point.id).second)
+      if (!request.selection.takes(project, point.run) || words.dropped_last(point)) continue;
+      if (seen.insert(point.id).second)
         rows.push_back(missing_row(project, entry, point, request.catalogues));
     }
     // A submit that is given again drops the same points again.
     for (const ledger::DroppedPoint& point : entry.dropped) {
       if (!request.selection.filters.empty() || !request.selection.takes(project, "")) continue;
-      if (dropped.insert({point.label, point.reason, point.detail}).second)
+      const bool has_run = std::ranges::any_of(
+          words.selected(point), [&](const std::string& id) { return with_run.contains(id); });
+      if (has_run || words.selected_last(point)) continue;
+      if (dropped.insert(point).second)
         rows.push_back(skipped_row(project, entry, point, request.catalogues));
     }
   }
@@ -214,17 +254,38 @@ Collection collect_rows(const Request& request) {
 }
 
 std::vector<ShownRun> find_runs(const Request& request, const std::string& name, Notes& notes) {
-  // Both a name and an id are part of the run's name: other runs' logs need not be read.
+  // Both a name and an id are part of the run's name: other runs' logs need not be read. The id
+  // finds the other repeats too.
+  const auto parts = parse_run_name(name);
   Request narrowed = request;
-  narrowed.selection.filters.push_back(name);
+  narrowed.selection.filters.push_back(parts ? parts->id : name);
   Gatherer gatherer(narrowed, notes);
-  std::vector<ShownRun> shown;
-  for (LocatedRun& located : gatherer.gather(runlog::Depth::all)) {
-    if (located.run.run != name && located.run.id != name) continue;
+  std::vector<LocatedRun> found = gatherer.gather(runlog::Depth::all);
+  std::vector<ShownRun> all;
+  for (LocatedRun& located : found) {
     ShownRun run{.run = std::move(located.run)};
     run.outcome = outcome_of(run.run, located.submitted);
     run.row = make_row(run.run, run.outcome, request.catalogues);
-    shown.push_back(std::move(run));
+    run.repeat = run.run.repeat;
+    all.push_back(std::move(run));
+  }
+  std::vector<ShownRun> shown;
+  for (const ShownRun& run : all) {
+    if (run.run.run != name && run.run.id != name) continue;
+    std::vector<Row> repeats;
+    std::set<std::string> names;
+    for (const ShownRun& other : all) {
+      if (other.run.project != run.run.project || other.run.id != run.run.id) continue;
+      repeats.push_back(other.row);
+      names.insert(other.run.run);
+    }
+    ShownRun& added = shown.emplace_back(run);
+    added.repeats = static_cast<int>(names.size());
+    for (Row& row : aggregate(std::move(repeats))) {
+      // Of another device there is a row of its own.
+      if (!run.row.facts.device_name || row.facts.device_name == run.row.facts.device_name)
+        added.aggregate = std::move(row);
+    }
   }
   return shown;
 }

@@ -42,7 +42,12 @@ Collection collect_rows(const Request& request);
 struct ShownRun {
   Run run;
   RunOutcome outcome;
-  Row row;
+  Row row;  // of this run alone
+  // Of a point that has more than one repeat: which this is, how many have files or were submitted,
+  // and the row that stands for all of them in the results.
+  int repeat = 1;
+  int repeats = 1;
+  Row aggregate;
 };
 // Those whose name is `name` (or whose id it is, then every repeat). Logs are read whole.
 std::vector<ShownRun> find_runs(const Request& request, const std::string& name, Notes& notes);

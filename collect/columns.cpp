@@ -54,6 +54,26 @@ Cell env_of(const Row& row) {
   return cell(text);
 }
 
+Cell identity_of(const Row& row) {
+  if (!row.point) return {};
+  std::string text;
+  for (const auto& [name, value] : row.point->identity)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  return cell(text);
+}
+
+// The point's, else what the log says was asked of the trainer.
+Cell asked(const Row& row, std::int64_t sweep::Point::* member,
+           const std::optional<std::int64_t>& logged) {
+  return row.point ? Cell((*row.point).*member) : cell(logged);
+}
+
+Cell microbatch_asked(const Row& row) {
+  if (!row.point) return {};
+  if (row.point->microbatch_size == sweep::kAutoMicrobatch) return "auto";
+  return row.point->microbatch_size;
+}
+
 // What is computed again in the backward pass.
 Cell recompute_of(const Row& row) {
   return cell(row.facts.recompute ? row.facts.recompute : row.facts.activation_checkpointing);
@@ -168,6 +188,22 @@ constexpr Column kColumns[] = {
     {"started_utc", [](R r) { return cell(r.facts.started_utc); }},
     {"ended_utc", [](R r) { return cell(r.footer.ended_utc); }},
     {"log", [](R r) { return cell(r.log); }},
+
+    {"label", [](R r) { return cell(r.facts.label); }},
+    {"microbatch_asked", microbatch_asked},
+    {"steps_asked", [](R r) { return asked(r, &sweep::Point::steps, r.facts.steps_asked); }},
+    {"warmup_asked", [](R r) { return asked(r, &sweep::Point::warmup, r.facts.warmup_asked); }},
+    {"exact_steps", [](R r) { return r.point ? Cell(r.point->exact_steps) : Cell(); }},
+    {"deterministic", [](R r) { return cell(r.facts.deterministic); }},
+    {"deterministic_asked", [](R r) { return r.point ? Cell(r.point->deterministic) : Cell(); }},
+    {"identity", identity_of},
+    {"head_dim", [](R r) { return cell(r.facts.head_dim); }},
+    {"ffn", [](R r) { return cell(r.facts.ffn); }},
+    {"norm", [](R r) { return cell(r.facts.norm); }},
+    {"positions", [](R r) { return cell(r.facts.positions); }},
+    {"activation", [](R r) { return cell(r.facts.activation); }},
+    {"biases", [](R r) { return cell(r.facts.biases); }},
+    {"tied", [](R r) { return cell(r.facts.tied); }},
 };
 
 }  // namespace

@@ -16,18 +16,6 @@ namespace {
 constexpr std::int64_t kFewSteps = 5;
 constexpr double kTera = 1e12;
 
-// Shape of a built-in model, read once; nothing for any other name.
-const model::Shape* built_in_shape(const std::string& name) {
-  static const std::map<std::string, model::Shape> shapes = [] {
-    std::map<std::string, model::Shape> read;
-    for (const std::string& known : model::built_in_models())
-      read[known] = model::find_model(known, "").shape;
-    return read;
-  }();
-  const auto found = shapes.find(name);
-  return found == shapes.end() ? nullptr : &found->second;
-}
-
 // The catalogue entry of the device that ran, and which catalogue it stands in.
 const hardware::Gpu* entry_in(const hardware::Catalogue& catalogue, const runlog::Facts& facts) {
   if (facts.device_name) {
@@ -164,17 +152,31 @@ void set_marks(Row& row, const RunOutcome& outcome) {
   const bool measured = outcome.outcome.measured();
   mark(measured && (row.status == runlog::Status::partial || row.footer.steps.measured < kFewSteps),
        Mark::partial);
-  // What GemmPeak::source says of a peak that was measured beside other work: MFU may then exceed
-  // 100 %.
-  const bool disturbed_peak = row.facts.peak_source &&
-                              row.facts.peak_source->find("of their CPU time") != std::string::npos;
-  mark(row.facts.shared_with.value_or(0) > 0 || disturbed_peak, Mark::shared);
+  mark(row.facts.shared_with.value_or(0) > 0 || (row.peak_tflops && peak_is_disturbed(row.facts)),
+       Mark::shared);
   mark(!row.footer.throttled.empty(), Mark::throttled);
   mark(row.facts.emulated.value_or(false), Mark::emulated);
   mark(outcome.stale, Mark::stale);
+  mark(row.mfu_pct.value_or(0) > 100 || row.hfu_pct.value_or(0) > 100, Mark::above_peak);
 }
 
 }  // namespace
+
+const model::Shape* built_in_shape(const std::string& name) {
+  static const std::map<std::string, model::Shape> shapes = [] {
+    std::map<std::string, model::Shape> read;
+    for (const std::string& known : model::built_in_models())
+      read[known] = model::find_model(known, "").shape;
+    return read;
+  }();
+  const auto found = shapes.find(name);
+  return found == shapes.end() ? nullptr : &found->second;
+}
+
+bool peak_is_disturbed(const runlog::Facts& facts) {
+  // What GemmPeak::source says of such a peak.
+  return facts.peak_source && facts.peak_source->find("of their CPU time") != std::string::npos;
+}
 
 std::string model_name(const std::optional<std::string>& label,
                        const std::optional<model::Shape>& shape,
@@ -198,6 +200,7 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
   row.id = run.id;
   row.facts = outcome.outcome.facts;
   row.footer = outcome.outcome.footer;
+  row.point = outcome.point;
   row.attempt = outcome.attempt;
   row.attempts = outcome.attempts;
   row.repeats_ok = row.status == runlog::Status::ok ? 1 : 0;
@@ -211,6 +214,8 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
   row.model = model_name(row.facts.label, possible ? shape : std::nullopt, row.facts.n_params);
   if (row.model.empty() && row.facts.label && built_in_shape(*row.facts.label) != nullptr)
     row.model = *row.facts.label;
+  // Nothing ran that could be of another shape than its name says.
+  if (row.model.empty() && row.facts.label && row.attempts == 0) row.model = *row.facts.label;
   if (possible) row.model_size = static_cast<double>(model::parameter_count(*shape, 1));
   std::int64_t batch_tokens = 0;
   if (row.facts.global_batch && row.facts.seq_len &&

@@ -17,12 +17,13 @@ namespace tessera::collect {
 
 // What a reader must know before comparing the row (docs/collect.md).
 enum class Mark : std::uint8_t {
-  partial,    // cut short, or fewer than 5 steps measured
-  shared,     // other runs used the machine
-  throttled,  // the device reduced its clock
-  assumed,    // facts that the log lacks were given by a person
-  emulated,   // the device has no units for the precision
-  stale,      // a newer attempt, of another build, did not end ok
+  partial,     // cut short, or fewer than 5 steps measured
+  shared,      // other work used the machine, during the run or while its peak was measured
+  throttled,   // the device reduced its clock
+  assumed,     // facts that the log lacks were given by a person
+  emulated,    // the device has no units for the precision
+  stale,       // a newer attempt, of another build, did not end ok
+  above_peak,  // MFU or HFU above 100 %: the peak is too low
 };
 
 struct Row {
@@ -32,6 +33,9 @@ struct Row {
   runlog::Facts facts;
   runlog::Footer footer;
   std::vector<Mark> marks;  // in the order above
+  // What was asked for: of the header, the specification or the ledger. Of a dropped point without
+  // its model.
+  std::optional<sweep::Point> point;
 
   std::string model;  // built-in name if the shape is that model's, else custom(<parameters>)
   std::string gpu;    // catalogue name of the device found, else as the driver names it, else asked
@@ -70,6 +74,12 @@ std::string model_name(const std::optional<std::string>& label,
                        const std::optional<model::Shape>& shape,
                        const std::optional<std::int64_t>& n_params);
 
+// The shape of a built-in model, or nullptr.
+const model::Shape* built_in_shape(const std::string& name);
+
+// The peak was measured while other work took CPU time from it: it is too low.
+bool peak_is_disturbed(const runlog::Facts& facts);
+
 // The row of one run; repeats are put together by aggregate().
 Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalogues);
 
@@ -80,7 +90,7 @@ template <>
 struct Names<collect::Mark> {
   using enum collect::Mark;
   static constexpr std::pair<collect::Mark, std::string_view> table[] = {
-      {partial, "partial"}, {shared, "shared"},     {throttled, "throttled"},
-      {assumed, "assumed"}, {emulated, "emulated"}, {stale, "stale"}};
+      {partial, "partial"},   {shared, "shared"}, {throttled, "throttled"},  {assumed, "assumed"},
+      {emulated, "emulated"}, {stale, "stale"},   {above_peak, "above-peak"}};
 };
 }  // namespace tessera

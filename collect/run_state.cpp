@@ -164,12 +164,22 @@ void fill_from_point(runlog::Facts& facts, const sweep::Point& point) {
     facts.biases = biases;
   }
   fill(facts.n_params, model::parameter_count(shape, point.seq_len));
-  fill(facts.seq_len, point.seq_len);
-  fill(facts.global_batch, point.global_batch);
+  fill_settings(facts, point);
+}
+
+void fill_settings(runlog::Facts& facts, const sweep::Point& point) {
+  const auto fill = [](auto& target, const auto& value) {
+    if (!target) target = value;
+  };
+  if (point.seq_len > 0) fill(facts.seq_len, point.seq_len);
+  if (point.global_batch > 0) fill(facts.global_batch, point.global_batch);
   if (point.microbatch_size != sweep::kAutoMicrobatch) {
     fill(facts.microbatch_size, point.microbatch_size);
-    const std::int64_t a_pass = point.microbatch_size * point.gpus;
-    fill(facts.accum, (point.global_batch + a_pass - 1) / a_pass);
+    std::int64_t a_pass = 0;
+    if (point.global_batch > 0 &&
+        !__builtin_mul_overflow(point.microbatch_size, point.gpus, &a_pass) && a_pass > 0) {
+      fill(facts.accum, (point.global_batch - 1) / a_pass + 1);
+    }
   }
   fill(facts.precision, std::string(to_text(point.precision)));
   fill(facts.mixed_precision, std::string(to_text(point.mixed_precision)));
@@ -184,7 +194,9 @@ void fill_from_point(runlog::Facts& facts, const sweep::Point& point) {
   fill(facts.cluster, point.cluster);
   fill(facts.seed, point.seed);
   fill(facts.data, point.data);
-  if (!point.env.empty()) fill(facts.env, point.env);
+  fill(facts.steps_asked, point.steps);
+  fill(facts.warmup_asked, point.warmup);
+  fill(facts.env, point.env);
 }
 
 Outcome outcome_of(const Attempt& attempt, const AttemptState* submitted) {

@@ -33,6 +33,8 @@ Outcome outcome_without_files(const ledger::AttemptState* submitted);
 
 // Members of `facts` that the log does not tell, from the point that was asked for.
 void fill_from_point(runlog::Facts& facts, const sweep::Point& point);
+// As fill_from_point, but for the model's shape; what is 0 in `point` is not known.
+void fill_settings(runlog::Facts& facts, const sweep::Point& point);
 
 // The attempt that stands for its run: the newest ok one, else the newest partial one, else the
 // newest. `attempts` says how many there were; `stale` that a newer one, of another build, did not

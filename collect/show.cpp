@@ -34,6 +34,25 @@ std::string specification(const ShownRun& shown) {
   return text;
 }
 
+// One repeat's figures are not those of results.csv, unless it is the one that stands for all.
+std::string repeats_of(const ShownRun& shown) {
+  const Row& all = shown.aggregate;
+  const int repeats = std::max(shown.repeats, all.repeats_asked);
+  if (repeats < 2) return {};
+  std::string text =
+      fmt::format("Repeat {} of {}; {} ended ok. ", shown.repeat, repeats, all.repeats_ok);
+  if (all.run == shown.row.run) {
+    text += "This one stands for all in results.csv";
+  } else {
+    text += fmt::format("In results.csv {} stands for all", all.run);
+    if (all.tokens_per_s)
+      text += fmt::format(", with {} tokens/s", three_digits(*all.tokens_per_s));
+  }
+  if (all.repeat_spread_pct)
+    text += fmt::format("; they differ by {} % of it", two_places(*all.repeat_spread_pct));
+  return text + ".\n";
+}
+
 std::string attempts(const ShownRun& shown) {
   std::string text = "\nLog\n";
   for (const Attempt& attempt : shown.run.attempts) {
@@ -58,8 +77,11 @@ std::string attempts(const ShownRun& shown) {
   return text;
 }
 
-std::string row_values(const Row& row) {
-  std::string text = "\nRow\n";
+std::string row_values(Row row, const Row& aggregate) {
+  // How many there are is the same for each of them.
+  row.repeats_ok = aggregate.repeats_ok;
+  row.repeats_asked = aggregate.repeats_asked;
+  std::string text = "\nRow of this run\n";
   for (const Column& column : columns()) {
     const std::string value = exact_text(column.value(row));
     if (!value.empty()) text += entry(column.name, value);
@@ -126,9 +148,10 @@ std::string calculation(const Row& row) {
 std::string show(const ShownRun& shown) {
   std::string text = fmt::format("{}: {}", shown.row.run, to_text(shown.row.status));
   if (!shown.row.reason.empty()) text += fmt::format(" ({})", shown.row.reason);
-  text += "\n\n";
+  text += "\n";
+  text += repeats_of(shown) + "\n";
   return text + specification(shown) + attempts(shown) + calculation(shown.row) +
-         row_values(shown.row);
+         row_values(shown.row, shown.aggregate);
 }
 
 }  // namespace tessera::collect

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "collect/axes.h"
 #include "collect/columns.h"
 
 namespace tessera::collect {
@@ -33,74 +34,105 @@ std::string group_of(const Row& row) {
                      row.facts.precision.value_or("unknown precision"));
 }
 
-// A mark or a missing MFU is a footnote of the model's cell.
-std::string footnotes(const Row& row) {
-  std::string text;
-  for (const Mark mark : row.marks) text += fmt::format(" [^{}]", to_text(mark));
-  if (!row.no_mfu.empty()) text += " [^no-mfu]";
+// What ran beside the run, and what ran beside the measurement of its peak, are two things to know.
+constexpr std::string_view kSharedPeak = "shared-peak";
+
+// Names of the row's footnotes.
+std::vector<std::string_view> footnotes(const Row& row) {
+  std::vector<std::string_view> names;
+  for (const Mark mark : row.marks) {
+    if (mark != Mark::shared) {
+      names.push_back(to_text(mark));
+      continue;
+    }
+    if (row.facts.shared_with.value_or(0) > 0 || !peak_is_disturbed(row.facts))
+      names.push_back(to_text(mark));
+    if (peak_is_disturbed(row.facts)) names.push_back(kSharedPeak);
+  }
+  if (!row.no_mfu.empty()) names.emplace_back("no-mfu");
+  return names;
+}
+
+constexpr std::pair<std::string_view, std::string_view> kExplanations[] = {
+    {"partial", "cut short, or fewer than 5 steps measured: the figures are of few steps."},
+    {"shared", "other work used the same machine during the run: it may be slower than alone."},
+    {kSharedPeak,
+     "other work used the same machine while the peak was measured: the peak is too low, and MFU "
+     "and HFU are too high. Model TFLOP and throughput do not depend on it."},
+    {"throttled", "the device lowered its clock (column `throttled` of the CSV)."},
+    {"assumed", "facts that the log lacks were given by hand."},
+    {"emulated", "the device has no units for this precision; it is divided by the fp32 peak."},
+    {"stale", "a newer attempt, of another build, did not end ok."},
+    {"above-peak",
+     "**not a utilization**: nothing exceeds its peak, so the peak that MFU and HFU are divided by "
+     "is too low. Do not compare them; Model TFLOP and throughput do not depend on it. Run the "
+     "point again on an idle machine, or give the peak with --gpu-catalogue."},
+};
+
+// Cells of one row; a percentage above 100 cannot be read past.
+std::string cell_of(const Column& column, const Row& row) {
+  const Cell value = column.value(row);
+  std::string text = markdown_cell(short_text(value, column.style));
+  const auto* number = std::get_if<double>(&value);
+  if (column.style == Style::percent && number != nullptr && *number > 100)
+    text = fmt::format("**{} (!)** [^above-peak]", text);
+  // What a run would have found out.
+  if (column.name == "MicroBatchSize" && text.empty() && row.point &&
+      row.point->microbatch_size == sweep::kAutoMicrobatch) {
+    text = "auto";
+  }
   return text;
 }
 
-std::string_view explanation(Mark mark) {
-  switch (mark) {
-    case Mark::partial:
-      return "cut short, or fewer than 5 steps measured: the figures are of few steps.";
-    case Mark::shared:
-      return "other work used the same machine, during the run or while its peak was measured.";
-    case Mark::throttled:
-      return "the device lowered its clock (column `throttled` of the CSV).";
-    case Mark::assumed:
-      return "facts that the log lacks were given by hand.";
-    case Mark::emulated:
-      return "the device has no units for this precision; it is divided by the fp32 peak.";
-    case Mark::stale:
-      return "a newer attempt, of another build, did not end ok.";
+// `settings` columns, the axes that tell rows apart beside them, `rest` columns.
+std::string table_of(std::span<const Row* const> rows, std::span<const std::string_view> settings,
+                     std::span<const std::string_view> rest) {
+  std::vector<std::string_view> shown(settings.begin(), settings.end());
+  shown.insert(shown.end(), rest.begin(), rest.end());
+  const std::vector<Axis> axes = varying_axes(rows, shown);
+  const auto cells_of = [](std::span<const std::string_view> names, const Row& row,
+                           std::vector<std::string>& cells) {
+    for (const std::string_view name : names)
+      cells.push_back(cell_of(*std::ranges::find(columns(), name, &Column::name), row));
+  };
+  std::vector<std::string> cells(settings.begin(), settings.end());
+  for (const Axis& axis : axes) cells.push_back(markdown_cell(axis.name));
+  cells.insert(cells.end(), rest.begin(), rest.end());
+  std::string text = head_of(cells);
+  for (const Row* row : rows) {
+    cells.clear();
+    cells_of(settings, *row, cells);
+    for (const Axis& axis : axes) cells.push_back(markdown_cell(axis.text(*row)));
+    cells_of(rest, *row, cells);
+    if (measured(*row)) {
+      for (const std::string_view name : footnotes(*row)) {
+        // Stands at the figure itself.
+        if (name != to_text(Mark::above_peak)) cells[0] += fmt::format(" [^{}]", name);
+      }
+    }
+    text += line_of(cells);
   }
-  return "";
+  return text;
 }
 
 std::string measured_table(std::span<const Row* const> rows) {
-  const auto published = columns().first(kPublishedColumns);
-  std::vector<std::string> cells;
-  for (const Column& column : published) cells.emplace_back(column.name);
-  std::string text = head_of(cells);
-  for (const Row* row : rows) {
-    cells.clear();
-    for (const Column& column : published)
-      cells.push_back(markdown_cell(short_text(column.value(*row), column.style)));
-    cells[0] += footnotes(*row);
-    text += line_of(cells);
-  }
-  return text;
+  std::vector<std::string_view> names;
+  for (const Column& column : columns().first(kPublishedColumns)) names.push_back(column.name);
+  return table_of(rows, names, {});
 }
 
 std::string unmeasured_table(std::span<const Row* const> rows) {
-  constexpr std::string_view kShown[] = {"Model",
-                                         "SeqLen (T)",
-                                         "# GPUs",
-                                         "GPU",
-                                         "Precision",
-                                         "MicroBatchSize",
-                                         "GlobalBatchSize",
-                                         "Sharding Strategy",
-                                         "Activation Checkpointing",
-                                         "status",
-                                         "reason",
-                                         "attempts",
-                                         "run"};
-  std::vector<const Column*> shown;
-  for (const std::string_view name : kShown) {
-    shown.push_back(&*std::ranges::find(columns(), name, &Column::name));
-  }
-  std::vector<std::string> cells(std::begin(kShown), std::end(kShown));
-  std::string text = head_of(cells);
-  for (const Row* row : rows) {
-    cells.clear();
-    for (const Column* column : shown)
-      cells.push_back(markdown_cell(short_text(column->value(*row), column->style)));
-    text += line_of(cells);
-  }
-  return text;
+  constexpr std::string_view kSettings[] = {"Model",
+                                            "SeqLen (T)",
+                                            "# GPUs",
+                                            "GPU",
+                                            "Precision",
+                                            "MicroBatchSize",
+                                            "GlobalBatchSize",
+                                            "Sharding Strategy",
+                                            "Activation Checkpointing"};
+  constexpr std::string_view kRest[] = {"status", "reason", "attempts", "run"};
+  return table_of(rows, kSettings, kRest);
 }
 
 // "10" or "5 to 10".
@@ -120,6 +152,46 @@ std::string four_digits(double value) {
   return fmt::format("{:.4g}", value);
 }
 
+// A line for each group, device, number of threads and source that differ; where one was measured
+// more than once, the range.
+std::string peaks_of(std::span<const Row* const> rows) {
+  std::map<std::string, std::set<std::string>> devices;
+  std::map<std::string, std::set<std::int64_t>> threads;
+  for (const Row* row : rows) {
+    if (!row->peak_tflops) continue;
+    devices[group_of(*row)].insert(row->facts.device_name.value_or(""));
+    threads[group_of(*row)].insert(row->facts.threads.value_or(0));
+  }
+  std::map<std::pair<std::string, std::string>, std::pair<double, double>> ranges;
+  for (const Row* row : rows) {
+    if (!row->peak_tflops) continue;
+    std::string heading = group_of(*row);
+    // A catalogue's peak is one for all that its entry matches.
+    const bool is_cpu = row->gpu == "cpu";
+    if (is_cpu && devices[group_of(*row)].size() > 1)
+      heading += fmt::format(", {}", row->facts.device_name.value_or("unknown device"));
+    if (threads[group_of(*row)].size() > 1 && row->facts.threads) {
+      heading +=
+          fmt::format(", {} thread{}", *row->facts.threads, *row->facts.threads == 1 ? "" : "s");
+    }
+    const double peak = *row->peak_tflops;
+    auto& [low, high] =
+        ranges.try_emplace({heading, row->peak_source}, std::pair(peak, peak)).first->second;
+    low = std::min(low, peak);
+    high = std::max(high, peak);
+  }
+  std::string text;
+  for (const auto& [key, range] : ranges) {
+    const std::string low = four_digits(range.first);
+    const std::string high = four_digits(range.second);
+    const std::string peak = low == high ? low : fmt::format("{} to {}", low, high);
+    text += fmt::format("* Peak of {}: {} TFLOP/s a device ({}{}).\n", markdown_cell(key.first),
+                        peak, markdown_cell(key.second),
+                        low == high ? "" : "; each row's own is `peak_tflops` of the CSV");
+  }
+  return text;
+}
+
 std::string legend(std::span<const Row* const> rows) {
   std::string text = "## How to read this\n\n";
   text +=
@@ -132,13 +204,7 @@ std::string legend(std::span<const Row* const> rows) {
       rows, [](const Row* row) { return row->flops_convention.find(';') != std::string::npos; });
   if (selective)
     text += "* HFU of selective checkpointing counts the operations that were computed again.\n";
-  std::set<std::string> peaks;
-  for (const Row* row : rows) {
-    if (!row->peak_tflops) continue;
-    peaks.insert(fmt::format("{}: {} TFLOP/s a device ({})", group_of(*row),
-                             four_digits(*row->peak_tflops), row->peak_source));
-  }
-  for (const std::string& peak : peaks) text += fmt::format("* Peak of {}.\n", markdown_cell(peak));
+  text += peaks_of(rows);
   std::set<std::string> bases;
   for (const Row* row : rows) bases.insert(row->footer.token_basis);
   text += fmt::format("* Tokens: {} (`full`: every position of every sequence).\n",
@@ -160,11 +226,12 @@ std::string legend(std::span<const Row* const> rows) {
 
 std::string footnote_texts(std::span<const Row* const> rows) {
   std::string text;
-  for (const auto& [mark, name] : Names<Mark>::table) {
-    const bool used = std::ranges::any_of(rows, [m = mark](const Row* row) {
-      return std::ranges::find(row->marks, m) != row->marks.end();
+  for (const auto& [name, explanation] : kExplanations) {
+    const bool used = std::ranges::any_of(rows, [n = name](const Row* row) {
+      const auto names = footnotes(*row);
+      return std::ranges::find(names, n) != names.end();
     });
-    if (used) text += fmt::format("[^{0}]: {0}: {1}\n", name, explanation(mark));
+    if (used) text += fmt::format("[^{0}]: {0}: {1}\n", name, explanation);
   }
   std::set<std::string> reasons;
   for (const Row* row : rows) {

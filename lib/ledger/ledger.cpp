@@ -11,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/crc32.h"
 #include "lib/base/error.h"
+#include "lib/base/tree.h"
 
 namespace tessera::ledger {
 
@@ -53,14 +54,28 @@ std::string to_line(const Entry& entry) {
   put("reason", entry.reason);
   if (entry.queue_s) json["queue_s"] = *entry.queue_s;
   for (const PlannedPoint& point : entry.points) {
-    json["points"].push_back(
-        {{"id", point.id}, {"run", point.run}, {"label", point.label}, {"repeats", point.repeats}});
+    Json& member = json["points"].emplace_back(Json{
+        {"id", point.id}, {"run", point.run}, {"label", point.label}, {"repeats", point.repeats}});
+    if (point.point) member["point"] = Json::parse(sweep::canonical_json(*point.point));
   }
   for (const DroppedPoint& point : entry.dropped) {
-    json["dropped"].push_back(
-        {{"label", point.label}, {"reason", point.reason}, {"detail", point.detail}});
+    Json& member = json["dropped"].emplace_back(
+        Json{{"label", point.label}, {"reason", point.reason}, {"detail", point.detail}});
+    if (!point.values.empty()) member["values"] = point.values;
   }
   return seal(json.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n";
+}
+
+// Nothing where there is none, and where a newer version wrote what this one does not know: the
+// line's other members still say what was submitted.
+std::optional<sweep::Point> planned_point(const Json& planned) {
+  const auto point = planned.find("point");
+  if (point == planned.end()) return std::nullopt;
+  try {
+    return sweep::parse_point(parse_json(point->dump(), "point"));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 // Throws nlohmann's exceptions or std::string on what is no entry.
@@ -90,12 +105,15 @@ Entry from_json(const Json& json) {
     entry.points.push_back({.id = member<std::string>(point, "id"),
                             .run = member<std::string>(point, "run"),
                             .label = member<std::string>(point, "label"),
-                            .repeats = member<int>(point, "repeats", 1)});
+                            .repeats = member<int>(point, "repeats", 1),
+                            .point = planned_point(point)});
   }
   for (const Json& point : member<Json>(json, "dropped", Json::array())) {
-    entry.dropped.push_back({.label = member<std::string>(point, "label"),
-                             .reason = member<std::string>(point, "reason"),
-                             .detail = member<std::string>(point, "detail")});
+    entry.dropped.push_back(
+        {.label = member<std::string>(point, "label"),
+         .reason = member<std::string>(point, "reason"),
+         .detail = member<std::string>(point, "detail"),
+         .values = member<std::map<std::string, std::string>>(point, "values")});
   }
   return entry;
 }

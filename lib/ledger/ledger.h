@@ -15,6 +15,7 @@
 
 #include "lib/base/file.h"
 #include "lib/runlog/record.h"
+#include "lib/sweep/point.h"
 
 namespace tessera::ledger {
 
@@ -41,14 +42,20 @@ struct PlannedPoint {
   std::string run;    // of the first repeat
   std::string label;  // model name as asked for
   int repeats = 1;
+  std::optional<sweep::Point> point;  // nothing in lines of older versions
   bool operator==(const PlannedPoint&) const = default;
 };
 
+// A point of the product that was not selected. It has no id: what would make it whole may be what
+// is wrong with it.
 struct DroppedPoint {
   std::string label;
   std::string reason;  // constraint, batch, duplicate, memory, capability, cluster
-  std::string detail;
-  bool operator==(const DroppedPoint&) const = default;
+  std::string detail;  // the reason in words
+  // What was set, by axis (`batch` as a rule: "samples 48"), without what equals the tool's
+  // defaults. Empty in lines of older versions.
+  std::map<std::string, std::string> values;
+  auto operator<=>(const DroppedPoint&) const = default;
 };
 
 struct Entry {

@@ -71,6 +71,17 @@ std::optional<fs::path> remembered_workspace(const std::string& project) {
              : std::nullopt;
 }
 
+std::map<std::string, fs::path> remembered_projects() {
+  const Json json = read_state("projects.json");
+  std::map<std::string, fs::path> remembered;
+  const auto projects = json.find("projects");
+  if (projects == json.end() || !projects->is_object()) return remembered;
+  for (const auto& [name, workspace] : projects->items()) {
+    if (workspace.is_string()) remembered[name] = workspace.get<std::string>();
+  }
+  return remembered;
+}
+
 void remember_project(const std::string& project, const fs::path& workspace) {
   Json json = read_state("projects.json");
   if (!json["projects"].is_object()) json["projects"] = Json::object();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -17,6 +18,9 @@ std::optional<std::string> last_project();
 
 // The remembered workspace of a project, if any.
 std::optional<std::filesystem::path> remembered_workspace(const std::string& project);
+
+// Every remembered project and its workspace, by name.
+std::map<std::string, std::filesystem::path> remembered_projects();
 
 // Remembers both. Error(io) if the state directory cannot be written.
 void remember_project(const std::string& project, const std::filesystem::path& workspace);

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/process.h"
 #include "lib/ledger/ledger.h"
 #include "lib/ledger/lock.h"
+#include "lib/ledger/plan_words.h"
 #include "lib/ledger/state.h"
 #include "lib/submit/cpu_peak.h"
 #include "lib/submit/reconcile.h"
@@ -30,22 +32,26 @@ std::vector<ledger::PlannedPoint> planned_points(const sweep::Expansion& plan,
     planned.push_back({.id = point.id,
                        .run = sweep::run_name(options.project, slug, point.id, 1),
                        .label = point.label,
-                       .repeats = options.repeats});
+                       .repeats = options.repeats,
+                       .point = point.point});
   }
   return planned;
 }
 
-// What is selected and what was dropped, in lines of bounded length; nothing that the last plan has
-// said already.
+// What is selected and what was dropped, in lines of bounded length; nothing that is the ledger's
+// last word already.
 void append_plan(ledger::Ledger& ledger, const ledger::Contents& contents,
                  const std::vector<ledger::PlannedPoint>& planned,
                  const std::vector<sweep::Dropped>& dropped) {
   std::map<std::string, ledger::PlannedPoint> known;
-  std::vector<ledger::DroppedPoint> known_drops;
+  std::set<ledger::DroppedPoint> known_drops;
   for (const ledger::Entry& entry : contents.entries) {
     for (const ledger::PlannedPoint& point : entry.points) known[point.run] = point;
-    known_drops.insert(known_drops.end(), entry.dropped.begin(), entry.dropped.end());
+    known_drops.insert(entry.dropped.begin(), entry.dropped.end());
   }
+  const ledger::PlanWords words(contents);
+  std::set<std::string> selected;
+  for (const ledger::PlannedPoint& point : planned) selected.insert(point.id);
   ledger::Entry entry;
   entry.op = ledger::Op::plan;
   const auto flush = [&](std::size_t least) {
@@ -54,20 +60,24 @@ void append_plan(ledger::Ledger& ledger, const ledger::Contents& contents,
     entry.points.clear();
     entry.dropped.clear();
   };
-  for (const ledger::PlannedPoint& point : planned) {
-    const auto found = known.find(point.run);
-    if (found != known.end() && found->second == point) continue;
-    entry.points.push_back(point);
+  // Drops first: what this plan selects as well (an include, a duplicate) is selected.
+  for (const sweep::Dropped& point : dropped) {
+    const ledger::DroppedPoint drop{.label = point.label,
+                                    .reason = std::string(to_text(point.reason)),
+                                    .detail = point.detail,
+                                    .values = {point.values.begin(), point.values.end()}};
+    const auto is_selected_now = [&] {
+      return std::ranges::any_of(words.selected(drop),
+                                 [&](const std::string& id) { return selected.contains(id); });
+    };
+    if (known_drops.contains(drop) && (!words.selected_last(drop) || is_selected_now())) continue;
+    entry.dropped.push_back(drop);
     flush(ledger::kPointsPerPlan);
   }
-  for (const sweep::Dropped& point : dropped) {
-    std::string detail = point.detail;
-    for (const auto& [key, value] : point.values)
-      detail += fmt::format("{}{}={}", detail.empty() ? "" : " ", key, value);
-    const ledger::DroppedPoint drop{
-        .label = point.label, .reason = std::string(to_text(point.reason)), .detail = detail};
-    if (std::ranges::find(known_drops, drop) != known_drops.end()) continue;
-    entry.dropped.push_back(drop);
+  for (const ledger::PlannedPoint& point : planned) {
+    const auto found = known.find(point.run);
+    if (found != known.end() && found->second == point && !words.dropped_last(point)) continue;
+    entry.points.push_back(point);
     flush(ledger::kPointsPerPlan);
   }
   flush(1);

@@ -136,8 +136,7 @@ TEST_CASE("bad input gets one line and its exit code, and no file") {
   holds(place.fault({"tput", "--format", "html"}, ExitCode::refused), "--format: 'html'");
   holds(place.fault({"show", "tput--7b-s2048-8g-0123456789ab"}, ExitCode::empty), "no such run");
   test::write_sample(place / "runs", sample());
-  holds(place.fault({"tput", "--filters", "70b"}, ExitCode::empty),
-        "no run that --project and --filters take");
+  holds(place.fault({"tput", "--filters", "70b"}, ExitCode::empty), "no run that --filters take");
   write_file_atomically(place / "file", "x");
   holds(place.fault({"tput", "-s", "file/sub/"}, ExitCode::io), "file");
   holds(place.fault({"file"}, ExitCode::usage), "give log files with --logs");
@@ -180,6 +179,98 @@ TEST_CASE("help and version") {
   holds(place.run({"--help"}).out, "--save-path");
   CHECK(place.run({"--version"}).exit_code == 0);
   holds(place.run({"--version"}).out, ".");
+}
+
+TEST_CASE("among several places, a name that is nothing is refused, and nothing is written") {
+  const Place place;
+  test::write_sample(place / "runs", sample());
+  CHECK(place.fault({"tput", "nope"}, ExitCode::empty)
+            .starts_with("collect: nope: no project nope in "));
+  place.fault({"nope", "tput"}, ExitCode::empty);
+  place.fault({"runs", "nope"}, ExitCode::empty);
+  place.fault({"nope", "--logs", "runs"}, ExitCode::empty);
+  holds(place.fault({"tput", "--project", "nope"}, ExitCode::empty),
+        "--project: no run of project nope in ");
+  holds(place.fault({"runs", "--project", "nope"}, ExitCode::empty),
+        "--project: no run of project nope in ");
+  holds(place.fault({"--project", "nope"}, ExitCode::empty),
+        "--project: no run of project nope in ");
+  // A filter that takes nothing of one of two projects is fine.
+  test::SampleRun other = sample();
+  other.project = "more";
+  test::write_sample(place / "runs", other);
+  CHECK(place.run({"tput", "more", "--filters", "more--"}).exit_code == 0);
+}
+
+TEST_CASE("logs without a record: one line") {
+  const Place place;
+  write_file_atomically(place / "log.txt", "no log\n");
+  CHECK(place.fault({"--logs", "log.txt"}, ExitCode::empty) ==
+        "collect: no run found: log.txt: no record of a run log in it; left out\n");
+  write_file_atomically(place / "log2.txt", "no log\n");
+  holds(place.fault({"--logs", "log.txt", "log2.txt"}, ExitCode::empty),
+        "left out; 1 more file was left out\n");
+}
+
+TEST_CASE("show finds a run by its name and by its id in whichever project it is") {
+  const Place place;
+  test::SampleRun other = sample();
+  other.project = "other";
+  other.point.seed = 18;
+  test::write_sample(place / "runs", sample());
+  test::write_sample(place / "elsewhere", other);
+  make_directories(place / "state");
+  write_file_atomically(place / "state/projects.json",
+                        "{\"last\":\"tput\",\"projects\":{\"tput\":\"" + (place / "runs").string() +
+                            "\",\"other\":\"" + (place / "elsewhere").string() + "\"}}");
+  CHECK(place.run({"show", test::name_of(other)}).exit_code == 0);
+  const CommandResult by_id = place.run({"show", test::id_of(other)});
+  CHECK(by_id.err.empty());
+  CHECK(by_id.out == place.run({"show", test::name_of(other)}).out);
+  CHECK(place.run({"show", test::id_of(sample())}).exit_code == 0);
+  const std::string nowhere = place.fault({"show", "0123456789ab"}, ExitCode::empty);
+  holds(nowhere, "runs/tput");
+  holds(nowhere, "elsewhere/other");
+}
+
+TEST_CASE("show of one repeat says so, and which one stands for all") {
+  const Place place;
+  test::SampleRun run = sample();
+  run.repeats = 3;
+  for (const double step_s : {1.25, 1.15, 1.20}) {
+    run.step_s = step_s;
+    test::write_sample(place / "runs", run);
+    ++run.repeat;
+  }
+  const std::string id = test::id_of(run);
+  const std::string first = place
+                                .run({"show", test::name_of([&] {
+                                        auto one = run;
+                                        one.repeat = 1;
+                                        return one;
+                                      }())})
+                                .out;
+  holds(first, "Repeat 1 of 3; 3 ended ok. In results.csv tput--7b-s2048-8g-" + id +
+                   "-r3 stands for all, with ");
+  holds(first, "  repeats_ok               3\n");
+  run.repeat = 3;
+  holds(place.run({"show", test::name_of(run)}).out,
+        "Repeat 3 of 3; 3 ended ok. This one stands for all in results.csv; they differ by ");
+}
+
+TEST_CASE("MFU above 100 % cannot be read past") {
+  const Place place;
+  test::SampleRun run = sample();
+  run.step_s = 0.4;
+  test::write_sample(place / "runs", run);
+  const CommandResult result = place.run({"tput"});
+  CHECK(result.exit_code == 0);
+  holds(result.err, "collect: 1 row with MFU or HFU above 100 %: the peak is too low");
+  const std::string markdown = read_file(place / "results/tput/results.md");
+  holds(markdown, "| **134.");
+  holds(markdown, " (!)** [^above-peak] |");
+  holds(markdown, "\n[^above-peak]: above-peak: **not a utilization**");
+  holds(read_file(place / "results/tput/results.csv"), ",above-peak,");
 }
 
 TEST_CASE("show prints the specification, the log and the calculation") {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "lib/base/tree.h"
 #include "lib/sweep/identity.h"
@@ -207,6 +208,40 @@ TEST_CASE("the table shows 40 points and counts the rest, --all shows all") {
   const auto few = submit.run({"--sweep", "quickstart"});
   CHECK(lines(few.out) == 1 + 16 + 2);
   CHECK(few.out.find("shown with --all") == std::string::npos);
+}
+
+TEST_CASE("the table shows every axis that varies, and no column for one that does not") {
+  const SubmitProgram submit;
+  const std::vector<std::string> base{"-m", "cpu-2m", "--batch_sizes", "8", "--seq_lens", "64"};
+  const std::string usual = submit.run(base).out;
+  const auto head = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+  for (const auto& [axis, first, second] :
+       {std::tuple<std::string, std::string, std::string>{"env.FOO", "null", "a"},
+        {"threads", "1", "2"},
+        {"seed", "1", "2"},
+        {"deterministic", "false", "true"},
+        {"exact_steps", "false", "true"}}) {
+    auto arguments = base;
+    arguments.insert(arguments.end(), {"--axis", axis + "=" + first + "," + second});
+    const auto result = submit.run(arguments);
+    CAPTURE(axis);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 0);
+    CHECK(head(result.out).find("  " + axis + "  ") != std::string::npos);
+    CHECK(head(usual).find(axis) == std::string::npos);
+    const auto last_line_with = [&](const std::string& value) {
+      return result.out.find(value + "  ", result.out.find('\n')) != std::string::npos ||
+             result.out.find(value + " ", result.out.find('\n')) != std::string::npos;
+    };
+    CHECK(last_line_with(first));
+    CHECK(last_line_with(second));
+  }
+  auto many = base;
+  many.insert(many.end(),
+              {"--axis", "env.FOO=a,b", "seed=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "threads=1,2"});
+  const std::string counted = submit.run(many).out;
+  CHECK(counted.find("\n  env.FOO: a 30, b 30\n") != std::string::npos);
+  CHECK(counted.find("\n  threads: 1 30, 2 30\n") != std::string::npos);
 }
 
 TEST_CASE("no point left: the reasons, and an exit code of its own") {

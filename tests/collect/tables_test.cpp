@@ -74,7 +74,10 @@ TEST_CASE("the wide columns follow in the documented order, each once") {
         "d_model n_layers n_heads n_kv_heads vocab n_trainable "
         "gpu_requested device_name nodes hosts sm_clock_min_mhz power_w_mean throttled driver cuda "
         "cublaslt cudnn nccl "
-        "trainer commit image env engine reader started_utc ended_utc log ");
+        "trainer commit image env engine reader started_utc ended_utc log "
+        "label microbatch_asked steps_asked warmup_asked exact_steps deterministic "
+        "deterministic_asked "
+        "identity head_dim ffn norm positions activation biases tied ");
 }
 
 TEST_CASE("CSV: LF, quotes where needed, digits that read back, empty where not known") {

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "lib/base/crc32.h"
 #include "lib/base/error.h"
 #include "tests/temporary.h"
 
@@ -59,6 +60,54 @@ TEST_CASE("what is appended is read back, all users' files together") {
   CHECK(contents.entries[2].user == "lee");
   CHECK(contents.entries[2].status == runlog::Status::oom);
   CHECK(contents.entries[2].queue_s == 1.5);
+}
+
+TEST_CASE("plan lines keep the point and a drop's values; lines without them still read") {
+  const test::TemporaryFolder folder;
+  sweep::Point point;
+  point.model = {.d_model = 64,
+                 .n_layers = 2,
+                 .n_heads = 2,
+                 .n_kv_heads = 1,
+                 .head_dim = 48,
+                 .ffn = 128,
+                 .vocab = 256};
+  point.lr = 1.2e-4;
+  point.seq_len = 64;
+  point.global_batch = 4;
+  point.microbatch_size = sweep::kAutoMicrobatch;
+  point.seed = 123456789012;
+  point.env = {{"FOO", "a \"b\""}};
+  Entry plan;
+  plan.points = {{.id = kRun.id, .run = kRun.run, .label = "a", .repeats = 1, .point = point}};
+  plan.dropped = {{.label = "a",
+                   .reason = "constraint",
+                   .detail = "no a at 64",
+                   .values = {{"seq_len", "64"}, {"env.FOO", "b"}}}};
+  Ledger(folder.path(), "kim", "n1").append(plan);
+  const Contents contents = read_ledger(folder.path());
+  REQUIRE(contents.entries.size() == 1);
+  CHECK(contents.entries[0].points == plan.points);
+  CHECK(contents.entries[0].dropped == plan.dropped);
+  CHECK(read_file(file_of(folder)).find("\"point\":{\"cluster\":\"local\",\"env\":{") !=
+        std::string::npos);
+  // As older versions wrote it, and as a later one may.
+  overwrite(
+      file_of(folder),
+      seal(
+          R"({"l":1,"op":"plan","points":[{"id":"0123456789ab","run":"r","label":"a","repeats":2}],)"
+          R"("dropped":[{"label":"b","reason":"batch","detail":"12 % 8 gpus=8"}]})") +
+          "\n" +
+          seal(R"({"l":1,"op":"plan","points":[{"id":"0123456789ac","run":"s","label":"a",)"
+               R"("point":{"new_axis":1}}]})") +
+          "\n");
+  const Contents others = read_ledger(folder.path());
+  CHECK(others.damage.empty());
+  REQUIRE(others.entries.size() == 2);
+  CHECK_FALSE(others.entries[0].points[0].point);
+  CHECK(others.entries[0].dropped[0].values.empty());
+  CHECK(others.entries[1].points[0].id == "0123456789ac");
+  CHECK_FALSE(others.entries[1].points[0].point);
 }
 
 TEST_CASE("a torn last line is cut off by the next writer, at whatever byte it was torn") {
