@@ -75,7 +75,7 @@ std::vector<Axis> varying_axes(std::span<const Row* const> rows,
       found.push_back(std::move(axis));
   };
   add(of_column("project", "project"));
-  add(of_column("cluster", "cluster"));
+  add(of_column("cluster", "cluster"), "GPU");
   add(of_column("label", "label"), "Model");
   add(of_column("device_name", "device_name"), "GPU");
   for (const std::string_view name : {"MP Mode", "Activation CPUOffload"}) {

@@ -65,8 +65,7 @@ constexpr std::pair<std::string_view, std::string_view> kExplanations[] = {
     {"stale", "a newer attempt, of another build, did not end ok."},
     {"above-peak",
      "**not a utilization**: nothing exceeds its peak, so the peak that MFU and HFU are divided by "
-     "is too low. Do not compare them; Model TFLOP and throughput do not depend on it. Run the "
-     "point again on an idle machine, or give the peak with --gpu-catalogue."},
+     "is too low. Do not compare them; Model TFLOP and throughput do not depend on it."},
 };
 
 // Cells of one row; a percentage above 100 cannot be read past.
@@ -84,12 +83,16 @@ std::string cell_of(const Column& column, const Row& row) {
   return text;
 }
 
-// `settings` columns, the axes that tell rows apart beside them, `rest` columns.
-std::string table_of(std::span<const Row* const> rows, std::span<const std::string_view> settings,
+// `settings` columns, the axes that tell rows apart among `peers` beside them, `rest` columns.
+std::string table_of(std::span<const Row* const> rows, std::span<const Row* const> peers,
+                     std::span<const std::string_view> settings,
                      std::span<const std::string_view> rest) {
   std::vector<std::string_view> shown(settings.begin(), settings.end());
   shown.insert(shown.end(), rest.begin(), rest.end());
-  const std::vector<Axis> axes = varying_axes(rows, shown);
+  std::vector<Axis> axes = varying_axes(peers, shown);
+  std::erase_if(axes, [&](const Axis& axis) {
+    return std::ranges::all_of(rows, [&](const Row* row) { return axis.text(*row).empty(); });
+  });
   const auto cells_of = [](std::span<const std::string_view> names, const Row& row,
                            std::vector<std::string>& cells) {
     for (const std::string_view name : names)
@@ -118,10 +121,12 @@ std::string table_of(std::span<const Row* const> rows, std::span<const std::stri
 std::string measured_table(std::span<const Row* const> rows) {
   std::vector<std::string_view> names;
   for (const Column& column : columns().first(kPublishedColumns)) names.push_back(column.name);
-  return table_of(rows, names, {});
+  return table_of(rows, rows, names, {});
 }
 
-std::string unmeasured_table(std::span<const Row* const> rows) {
+// Told apart from the measured rows too: they say what the others would have been.
+std::string unmeasured_table(std::span<const Row* const> rows,
+                             std::span<const Row* const> all_rows) {
   constexpr std::string_view kSettings[] = {"Model",
                                             "SeqLen (T)",
                                             "# GPUs",
@@ -132,7 +137,7 @@ std::string unmeasured_table(std::span<const Row* const> rows) {
                                             "Sharding Strategy",
                                             "Activation Checkpointing"};
   constexpr std::string_view kRest[] = {"status", "reason", "attempts", "run"};
-  return table_of(rows, kSettings, kRest);
+  return table_of(rows, all_rows, kSettings, kRest);
 }
 
 // "10" or "5 to 10".
@@ -259,7 +264,9 @@ std::string markdown(std::span<const Row> rows, std::string_view title) {
   std::vector<std::vector<const Row*>> groups;
   std::vector<const Row*> with_figures;
   std::vector<const Row*> without;
+  std::vector<const Row*> all;
   for (const Row& row : rows) {
+    all.push_back(&row);
     if (!measured(row)) {
       without.push_back(&row);
       continue;
@@ -273,7 +280,7 @@ std::string markdown(std::span<const Row> rows, std::string_view title) {
     text += fmt::format("\n## {}\n\n", group_of(*group.front()));
     text += measured_table(group);
   }
-  if (!without.empty()) text += "\n## Without a result\n\n" + unmeasured_table(without);
+  if (!without.empty()) text += "\n## Without a result\n\n" + unmeasured_table(without, all);
   if (!with_figures.empty()) {
     text += "\n" + legend(with_figures) + footnote_texts(with_figures);
   }

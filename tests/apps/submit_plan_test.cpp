@@ -1,5 +1,6 @@
 // The planning half of submit, as people call it.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -222,7 +223,7 @@ TEST_CASE("the table shows every axis that varies, and no column for one that do
         {"deterministic", "false", "true"},
         {"exact_steps", "false", "true"}}) {
     auto arguments = base;
-    arguments.insert(arguments.end(), {"--axis", axis + "=" + first + "," + second});
+    arguments.insert(arguments.end(), {"--axis", fmt::format("{}={},{}", axis, first, second)});
     const auto result = submit.run(arguments);
     CAPTURE(axis);
     CAPTURE(result.err);

@@ -222,6 +222,13 @@ TEST_CASE("missing and skipped rows say what the point would have been") {
   }
   CHECK(with("own", "64").at("NumParams").empty());
   CHECK(with("old", "").at("reason") == "batch: 9 % 8 gpus=8");
+  // Of rows without a result, what varies against the measured ones is shown too.
+  const auto one = std::ranges::find(collection.rows, runlog::Status::skipped, &Row::status);
+  std::vector<Row> beside{*one, *one};
+  beside[0].status = runlog::Status::ok;
+  beside[0].facts.threads = 4;
+  CHECK(markdown(beside, "x").find("| Activation Checkpointing | threads | status |") !=
+        std::string::npos);
   const auto table = first_table(markdown(collection.rows, "x"));
   CHECK(std::ranges::find(table[0], "env.FOO") != table[0].end());
   for (std::size_t i = 1; i < table.size(); ++i) {

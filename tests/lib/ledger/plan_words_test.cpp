@@ -32,7 +32,7 @@ DroppedPoint dropped() {
                      {"seq_len", "64"}}};
 }
 
-Contents plans(std::vector<std::pair<std::string, bool>> utc_and_selected) {
+Contents plans(const std::vector<std::pair<std::string, bool>>& utc_and_selected) {
   Contents contents;
   for (const auto& [utc, selected] : utc_and_selected) {
     Entry& entry = contents.entries.emplace_back();

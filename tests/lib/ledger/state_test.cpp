@@ -27,9 +27,12 @@ struct StateFolder {
 TEST_CASE("the last project and its workspace are remembered") {
   const StateFolder state;
   CHECK_FALSE(last_project().has_value());
+  CHECK(remembered_projects().empty());
   remember_project("a", "/x/runs");
   remember_project("b", "/y/runs");
   CHECK(last_project() == "b");
+  CHECK(remembered_projects() ==
+        std::map<std::string, std::filesystem::path>{{"a", "/x/runs"}, {"b", "/y/runs"}});
   CHECK(remembered_workspace("a") == "/x/runs");
   CHECK(resolve_workspace("a", "") == "/x/runs");
   CHECK(resolve_workspace("new", "") == std::filesystem::absolute("runs"));
