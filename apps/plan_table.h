@@ -7,8 +7,9 @@
 
 namespace tessera::apps {
 
-// 40 points, then counts per axis; `all_rows`: every point. Drops with their reasons at the end.
-std::string plan_table(const Plan& plan, bool all_rows);
+// 40 points, then counts per axis; `all_rows`: every point. Drops with their reasons at the end,
+// then how to go on: with --RUN, or what it would refuse (`obstacle`, empty if nothing).
+std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle);
 
 // {"points":[{"id","label","slug","point"}],"dropped":[{"reason","detail","label","values"}]}, one
 // point or drop a line.

@@ -58,10 +58,10 @@ void declare_grid(CLI::App& app, GridFlags& grid) {
        "fp32, bf16, fp16, fp8 (default bf16)");
   list("-s,--seq_len_exp", grid.seq_exponents,
        "first and last exponent of the sequence length (default 11 11)");
-  list("--seq_lens", grid.seq_lens, "sequence lengths");
+  list("--seq_lens", grid.seq_lens, "sequence lengths (beside -s: both)");
   list("-b,--batch_size_exp", grid.batch_exponents,
        "first and last exponent of the global batch in tokens");
-  list("--batch_sizes", grid.batch_sizes, "global batches in sequences");
+  list("--batch_sizes", grid.batch_sizes, "global batches in sequences (beside -b: both)");
   list("--accum", grid.accum, "global batch = accum x gpus x microbatch (default 1)");
   list("--microbatch_size,--microbatch_sizes", grid.microbatch_sizes,
        "sequences a device computes at once, or auto (default auto)");

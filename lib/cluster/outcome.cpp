@@ -69,6 +69,12 @@ Outcome outcome_of_exit(int exit_code) {
   return {Status::failed, fmt::format("ended with exit code {}", exit_code)};
 }
 
+Outcome outcome_of_cancelled(const Outcome& outcome) {
+  if (outcome.status == Status::partial) return {Status::partial, "cancelled by its user"};
+  if (outcome.status == Status::failed) return {Status::cancelled, "by its user"};
+  return outcome;
+}
+
 bool has_log(const fs::path& run_dir, int attempt) {
   return log_of(run_dir, attempt).has_value();
 }

@@ -23,6 +23,11 @@ Outcome outcome_of_exit(int exit_code);
 Outcome outcome_of_attempt(const std::filesystem::path& run_dir, int attempt,
                            std::optional<int> exit_code);
 
+// Of an attempt that a person told to end (`submit cancel`): its own log says only that it was
+// interrupted. With measured steps it stays partial, for its figures are true; without any it is
+// cancelled; what ended for another reason keeps that.
+Outcome outcome_of_cancelled(const Outcome& outcome);
+
 // Whether rank 0 of the attempt has begun a log.
 bool has_log(const std::filesystem::path& run_dir, int attempt);
 
