@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/cli_error.h"
 #include "collect/collection.h"
 #include "collect/results.h"
 #include "collect/show.h"
@@ -189,6 +190,10 @@ int run_collect(const Options& options) {
 }
 
 int run_show(Options options) {
+  if (options.run.empty()) {
+    throw Error(ExitCode::usage, "RUN", "is missing",
+                "collect show and the name, the id or the folder of a run");
+  }
   std::error_code ignored;
   if (options.run.find('/') != std::string::npos && fs::is_directory(options.run, ignored)) {
     options.places.push_back(options.run);
@@ -219,6 +224,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Reads the run logs of a project and writes results.csv and results.md with MFU and HFU.",
       "collect"};
+  app.set_version_flag("--version", TESSERA_VERSION);
   Options options;
   app.add_option("places", options.places, "A project (default: the last one used), or folders")
       ->type_name("PROJECT|DIR");
@@ -232,7 +238,7 @@ int main(int argc, char** argv) {
       ->type_name("NAME");
   CLI::App* show =
       app.add_subcommand("show", "Specification, log, and the calculation of MFU and HFU of a run");
-  show->add_option("run", options.run, "Name or id of the run, or its folder")->required();
+  show->add_option("run", options.run, "Name or id of the run, or its folder")->type_name("RUN");
   declare_sources(*show, options);
   try {
     try {
@@ -240,8 +246,9 @@ int main(int argc, char** argv) {
     } catch (const CLI::Success& success) {
       return app.exit(success);
     } catch (const CLI::ParseError& error) {
-      throw Error(ExitCode::usage, "", error.what(), "collect --help lists the flags");
+      throw apps::command_line_error(app, error);
     }
+    apps::refuse_empty_values(app);
     return show->parsed() ? run_show(options) : run_collect(options);
   } catch (const Error& error) {
     fmt::print(stderr, "collect: {}\n", error.what());

@@ -143,6 +143,45 @@ TEST_CASE("bad input gets one line and its exit code, and no file") {
   holds(place.fault({"file"}, ExitCode::usage), "give log files with --logs");
 }
 
+TEST_CASE(
+    "a flag given twice, without a value, with an empty one, or misspelt is named in one line") {
+  const Place place;
+  test::write_sample(place / "runs", sample());
+  for (const std::string flag :
+       {"--project", "--save-path", "--workspace", "--gpu-catalogue", "--by", "--format"}) {
+    CHECK(place.fault({flag, "a", flag, "b"}, ExitCode::usage) ==
+          "collect: " + flag + ": is given twice; give it once\n");
+    CHECK(place.fault({flag, ""}, ExitCode::usage) == "collect: " + flag + ": is empty\n");
+    CHECK(place.fault({flag}, ExitCode::usage) == "collect: " + flag + ": needs a value\n");
+  }
+  for (const std::string flag : {"--filters", "--logs"}) {
+    CHECK(place.fault({flag, ""}, ExitCode::usage) == "collect: " + flag + ": is empty\n");
+    CHECK(place.fault({flag, "x", ""}, ExitCode::usage) == "collect: " + flag + ": is empty\n");
+    CHECK(place.fault({flag}, ExitCode::usage) == "collect: " + flag + ": needs a value\n");
+  }
+  for (const std::string flag : {"--project", "--workspace", "--gpu-catalogue"}) {
+    CHECK(place.fault({"show", "x", flag, ""}, ExitCode::usage) ==
+          "collect: " + flag + ": is empty\n");
+    CHECK(place.fault({"show", "x", flag, "a", flag, "b"}, ExitCode::usage) ==
+          "collect: " + flag + ": is given twice; give it once\n");
+  }
+  CHECK(place.fault({"-s", "a", "-s", "b"}, ExitCode::usage) ==
+        "collect: --save-path: is given twice; give it once\n");
+  CHECK(place.fault({""}, ExitCode::usage) == "collect: PROJECT: is empty\n");
+  CHECK(place.fault({"tput", ""}, ExitCode::usage) == "collect: PROJECT: is empty\n");
+  CHECK(place.fault({"show", ""}, ExitCode::usage) == "collect: RUN: is empty\n");
+  holds(place.fault({"show"}, ExitCode::usage), "collect: RUN: is missing; collect show and ");
+  CHECK(place.fault({"tput", "--filter", "7b"}, ExitCode::usage) ==
+        "collect: --filter: is no flag; did you mean --filters?\n");
+}
+
+TEST_CASE("help and version") {
+  const Place place;
+  holds(place.run({"--help"}).out, "--save-path");
+  CHECK(place.run({"--version"}).exit_code == 0);
+  holds(place.run({"--version"}).out, ".");
+}
+
 TEST_CASE("show prints the specification, the log and the calculation") {
   const Place place;
   const auto folder = test::write_sample(place / "runs", sample());
