@@ -17,6 +17,7 @@
 #include "lib/ledger/state.h"
 #include "lib/submit/status.h"
 #include "lib/submit/submit_local.h"
+#include "lib/sweep/identity.h"
 
 namespace tessera::apps {
 
@@ -110,9 +111,26 @@ void require_all_ok(const submit::SubmitReport& sum, const std::string& project)
   }
 }
 
+// ": 12345 tokens/s, 2.1s", with the reason where it did not end ok.
+std::string details(const cluster::Outcome& outcome) {
+  std::vector<std::string> parts;
+  if (!outcome.reason.empty()) parts.push_back(outcome.reason);
+  if (outcome.tokens_per_s > 0)
+    parts.push_back(fmt::format("{:.0f} tokens/s", outcome.tokens_per_s));
+  if (outcome.wall_s > 0) parts.push_back(duration_text(outcome.wall_s));
+  return parts.empty() ? "" : fmt::format(": {}", fmt::join(parts, ", "));
+}
+
 std::string verb_project(const SubmitRequest& request) {
-  if (!request.names.empty()) return request.names.front();
-  if (!request.project.empty()) return request.project;
+  const std::string named = request.names.empty() ? request.project : request.names.front();
+  if (!named.empty() || !request.names.empty()) {
+    if (const std::string fault = sweep::project_fault(named); !fault.empty()) {
+      throw Error(ExitCode::usage, fmt::format("submit {}", request.verb),
+                  fmt::format("project '{}' {}", named, fault),
+                  "submit status and cancel take a project's name");
+    }
+    return named;
+  }
   if (const auto last = ledger::last_project()) return *last;
   throw Error(ExitCode::usage, fmt::format("submit {}", request.verb), "which project?",
               fmt::format("write submit {} PROJECT", request.verb));
@@ -196,10 +214,9 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
                       },
                   .ended =
                       [&](const std::string& run, const cluster::Outcome& outcome) {
-                        line.message(fmt::format(
-                            "[{:>{}}/{}] {:<10} {}{}", ++ended, std::to_string(total).size(), total,
-                            to_text(outcome.status), run,
-                            outcome.reason.empty() ? "" : ": " + outcome.reason));
+                        line.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended,
+                                                 std::to_string(total).size(), total,
+                                                 to_text(outcome.status), run, details(outcome)));
                       },
                   .progress = [&](const cluster::QueueProgress& progress) { line.show(progress); }},
                  g_interrupted));

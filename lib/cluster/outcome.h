@@ -12,6 +12,9 @@ namespace tessera::cluster {
 struct Outcome {
   runlog::Status status = runlog::Status::unknown;
   std::string reason;
+  // Of the footer, for people who wait; 0: not known.
+  double tokens_per_s = 0;  // of the measured steps, all devices
+  double wall_s = 0;
   bool operator==(const Outcome&) const = default;
 };
 
