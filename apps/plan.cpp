@@ -6,6 +6,7 @@
 
 #include "lib/cluster/surroundings.h"
 #include "lib/sweep/identity.h"
+#include "lib/sweep/point_values.h"
 
 namespace tessera::apps {
 
@@ -50,12 +51,69 @@ Plan make_plan(const SubmitRequest& request) try {
   plan.expansion = sweep::expand(grid, loaded.surroundings);
   plan.clusters = std::move(loaded.clusters);
   plan.catalogue = std::move(loaded.surroundings.catalogue);
+  for (const auto& [name, cluster] : plan.clusters) {
+    if (cluster.kind != cluster::Kind::local) continue;
+    if (auto can = submit::ask_capabilities(trainer_of(cluster)))
+      plan.capabilities.emplace(name, *std::move(can));
+  }
   return plan;
 } catch (const Error& fault) {
   const bool of_flags =
       fault.where().starts_with('-') || (fault.where().empty() && !request.has_sweep);
   if (fault.code() == ExitCode::input && of_flags) throw Error(ExitCode::usage, "", fault.what());
   throw;
+}
+
+std::filesystem::path trainer_of(const cluster::Cluster& cluster) {
+  namespace fs = std::filesystem;
+  if (!cluster.trainer.path.empty()) return fs::absolute(cluster.trainer.path);
+  std::error_code fault;
+  const fs::path self = fs::read_symlink("/proc/self/exe", fault);
+  return self.parent_path() / "trainer";
+}
+
+void drop_incapable(Plan& plan) {
+  std::vector<sweep::Planned> kept;
+  for (sweep::Planned& each : plan.expansion.points) {
+    const auto can = plan.capabilities.find(each.point.cluster);
+    const auto reason =
+        can == plan.capabilities.end() ? std::nullopt : submit::lacks(can->second, each.point);
+    if (!reason) {
+      kept.push_back(std::move(each));
+      continue;
+    }
+    plan.expansion.dropped.push_back({.reason = sweep::DropReason::capability,
+                                      .detail = *reason,
+                                      .label = each.label,
+                                      .values = sweep::values_of(each.point)});
+  }
+  plan.expansion.points = std::move(kept);
+}
+
+std::vector<std::string> run_notes(const Plan& plan) {
+  std::map<std::string, int> reasons;
+  std::map<std::string, int> crowded;
+  for (const sweep::Planned& each : plan.expansion.points) {
+    const auto found = plan.capabilities.find(each.point.cluster);
+    if (found == plan.capabilities.end()) continue;
+    const submit::Capabilities& can = found->second;
+    if (const auto reason = submit::lacks(can, each.point)) {
+      ++reasons[*reason];
+    } else if (each.point.threads * each.point.gpus > can.cpus) {
+      ++crowded[fmt::format("{} threads on the {} CPU{} here will wait for each other",
+                            each.point.threads * each.point.gpus, can.cpus,
+                            can.cpus == 1 ? "" : "s")];
+    }
+  }
+  const auto points = [](int count) {
+    return fmt::format("{} point{}", count, count == 1 ? "" : "s");
+  };
+  std::vector<std::string> notes;
+  for (const auto& [reason, count] : reasons)
+    notes.push_back(fmt::format("--RUN would drop {}: {}", points(count), reason));
+  for (const auto& [what, count] : crowded)
+    notes.push_back(fmt::format("{}: {}", points(count), what));
+  return notes;
 }
 
 void require_runnable(const SubmitRequest& request, const Plan& plan) {
@@ -84,6 +142,17 @@ void require_runnable(const SubmitRequest& request, const Plan& plan) {
                       each.id, slug_of(plan, each)),
           "give --microbatch_size or set microbatch_size");
     }
+  }
+}
+
+std::string obstacle(const SubmitRequest& request, const Plan& plan) {
+  try {
+    require_runnable(request, plan);
+    return {};
+  } catch (const Error& fault) {
+    const std::string text = fault.what();
+    const std::string where = fault.where() + ": ";
+    return text.starts_with(where) ? text.substr(where.size()) : text;
   }
 }
 

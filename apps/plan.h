@@ -1,11 +1,14 @@
 // The plan of a request: which points would run, which not and why.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "apps/submit_flags.h"
 #include "lib/cluster/cluster_file.h"
+#include "lib/submit/capabilities.h"
 #include "lib/sweep/expand.h"
 
 namespace tessera::apps {
@@ -16,10 +19,15 @@ struct Plan {
   sweep::Expansion expansion;  // points in normal form with label and id, drops with reasons
   std::map<std::string, cluster::Cluster> clusters;  // by the name that points have
   hardware::Catalogue catalogue;
+  // Of each local cluster's trainer, by the cluster's name; without those that do not answer.
+  std::map<std::string, submit::Capabilities> capabilities;
 };
 
 // The part of a run's name between project and id.
 std::string slug_of(const Plan& plan, const sweep::Planned& point);
+
+// The trainer of a cluster of kind local: the one that its file names, else the one beside submit.
+std::filesystem::path trainer_of(const cluster::Cluster& cluster);
 
 // Error(usage) where a flag names what is not there, Error(input) where a file does. An empty plan
 // is no error here.
@@ -28,5 +36,13 @@ Plan make_plan(const SubmitRequest& request);
 // Error(refused) for what can be planned but not run yet, each by its name: clusters that are not
 // local, an automatic microbatch, flags and limits without effect.
 void require_runnable(const SubmitRequest& request, const Plan& plan);
+// Its reason and what would be right, or "".
+std::string obstacle(const SubmitRequest& request, const Plan& plan);
+
+// What --RUN does beforehand: the points that their trainer lacks something for are dropped.
+void drop_incapable(Plan& plan);
+
+// For people, one line each: what --RUN would drop so, and threads beyond this machine's CPUs.
+std::vector<std::string> run_notes(const Plan& plan);
 
 }  // namespace tessera::apps

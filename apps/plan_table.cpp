@@ -223,7 +223,7 @@ std::string drop_summary(const Plan& plan) {
   return fmt::format("{} dropped: {}", plan.expansion.dropped.size(), fmt::join(parts, ", "));
 }
 
-std::string plan_table(const Plan& plan, bool all_rows) {
+std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle) {
   const auto& points = plan.expansion.points;
   std::string text;
   if (!points.empty()) {
@@ -239,10 +239,10 @@ std::string plan_table(const Plan& plan, bool all_rows) {
   if (!points.empty() && !plan.expansion.dropped.empty()) text += "\n";
   text += drops_of(plan, all_rows);
   if (!points.empty()) {
-    text += fmt::format("\n{} point{}{} of project {}. Submit with --RUN.\n", points.size(),
-                        points.size() == 1 ? "" : "s",
-                        plan.repeats > 1 ? fmt::format(" x {} repeats", plan.repeats) : "",
-                        plan.project);
+    text += fmt::format(
+        "\n{} point{}{} of project {}. {}\n", points.size(), points.size() == 1 ? "" : "s",
+        plan.repeats > 1 ? fmt::format(" x {} repeats", plan.repeats) : "", plan.project,
+        obstacle.empty() ? "Submit with --RUN." : "--RUN would refuse it: " + obstacle);
   }
   return text;
 }

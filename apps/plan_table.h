@@ -8,8 +8,9 @@
 namespace tessera::apps {
 
 // 13 columns, and one for each other axis that varies. 40 points, then counts per axis; `all_rows`:
-// every point. Drops with their reasons at the end.
-std::string plan_table(const Plan& plan, bool all_rows);
+// every point. Drops with their reasons at the end, then how to go on: with --RUN, or what it would
+// refuse (`obstacle`, empty if nothing).
+std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle);
 
 // {"points":[{"id","label","slug","point"}],"dropped":[{"reason","detail","label","values"}]}, one
 // point or drop a line.

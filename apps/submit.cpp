@@ -14,20 +14,23 @@ namespace {
 
 using namespace tessera;
 
-int submit(int argc, const char* const* argv) {
+int run_submit(int argc, const char* const* argv) {
   bool help_shown = false;
   const apps::SubmitRequest request = apps::parse_submit(argc, argv, help_shown);
   if (help_shown) return 0;
   if (request.verb == "status") return apps::run_status(request);
   if (request.verb == "cancel") return apps::run_cancel(request);
 
-  const apps::Plan plan = apps::make_plan(request);
+  apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);
   for (const std::string& note : plan.expansion.notes) fmt::print(stderr, "submit: {}\n", note);
+  if (request.run) apps::drop_incapable(plan);
+  for (const std::string& note : apps::run_notes(plan)) fmt::print(stderr, "submit: {}\n", note);
   const bool is_empty = plan.expansion.points.empty();
   if (!request.run || is_empty) {
-    fmt::print("{}",
-               request.json ? apps::plan_json(plan) : apps::plan_table(plan, request.all_rows));
+    fmt::print("{}", request.json
+                         ? apps::plan_json(plan)
+                         : apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan)));
   }
   if (is_empty) {
     const std::string drops = apps::drop_summary(plan);
@@ -41,7 +44,7 @@ int submit(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   try {
-    return submit(argc, argv);
+    return run_submit(argc, argv);
   } catch (const Error& error) {
     fmt::print(stderr, "submit: {}\n", error.what());
     return static_cast<int>(error.code());

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <iostream>
 
+#include "apps/cli_error.h"
 #include "apps/flag_grid.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
@@ -58,10 +59,10 @@ void declare_grid(CLI::App& app, GridFlags& grid) {
        "fp32, bf16, fp16, fp8 (default bf16)");
   list("-s,--seq_len_exp", grid.seq_exponents,
        "first and last exponent of the sequence length (default 11 11)");
-  list("--seq_lens", grid.seq_lens, "sequence lengths");
+  list("--seq_lens", grid.seq_lens, "sequence lengths (beside -s: both)");
   list("-b,--batch_size_exp", grid.batch_exponents,
        "first and last exponent of the global batch in tokens");
-  list("--batch_sizes", grid.batch_sizes, "global batches in sequences");
+  list("--batch_sizes", grid.batch_sizes, "global batches in sequences (beside -b: both)");
   list("--accum", grid.accum, "global batch = accum x gpus x microbatch (default 1)");
   list("--microbatch_size,--microbatch_sizes", grid.microbatch_sizes,
        "sequences a device computes at once, or auto (default auto)");
@@ -285,6 +286,14 @@ void refuse_flags_of_submission(const CLI::App& app, const std::string& verb) {
   }
 }
 
+// "--steps ''" is a script's variable that was not set, never a wish.
+void refuse_empty_flags(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    // Those may stand without a value.
+    if (option->get_items_expected_min() > 0) refuse_empty(app, option->get_name());
+  }
+}
+
 void check_project(const SubmitRequest& request) {
   const bool from_file = request.project == request.grid.project && !request.grid.project.empty();
   const std::string fault = sweep::project_fault(request.project);
@@ -321,9 +330,10 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
     help_shown = true;
     return request;
   } catch (const CLI::ParseError& fault) {
-    throw Error(ExitCode::usage, "", fault.what(), "see submit --help");
+    throw command_line_error(app, fault);
   }
   refuse_extras(app, app.remaining(true));
+  refuse_empty_flags(app);
   // llm-foundry's bare flags mean true.
   if (app.count("--activation_cpu_offload") > 0 && other.cpu_offload.empty())
     other.cpu_offload = "true";
@@ -338,6 +348,8 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
     return request;
   }
 
+  if (request.run && request.json)
+    throw Error(ExitCode::usage, "--json", "prints a plan, --RUN submits it", "keep one of them");
   check_foundry(other, request);
   check_later(other, request);
   if (!other.max_parallel.empty()) {

@@ -1,11 +1,14 @@
 #include "apps/submit_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "apps/progress.h"
 #include "lib/base/clock.h"
@@ -14,6 +17,7 @@
 #include "lib/ledger/state.h"
 #include "lib/submit/status.h"
 #include "lib/submit/submit_local.h"
+#include "lib/sweep/identity.h"
 
 namespace tessera::apps {
 
@@ -34,33 +38,99 @@ void handle_interrupts() {
   ::sigaction(SIGHUP, &action, nullptr);
 }
 
-fs::path trainer_of(const cluster::Cluster& cluster) {
-  if (!cluster.trainer.path.empty()) return fs::absolute(cluster.trainer.path);
-  std::error_code fault;
-  const fs::path self = fs::read_symlink("/proc/self/exe", fault);
-  return self.parent_path() / "trainer";
+// "3 not ok before (2 oom, 1 start-fail)", or "".
+std::string not_ok_text(const std::map<runlog::Status, int>& counts) {
+  int sum = 0;
+  std::vector<std::string> parts;
+  for (const auto& [status, count] : counts) {
+    sum += count;
+    parts.push_back(fmt::format("{} {}", count, to_text(status)));
+  }
+  return sum == 0 ? "" : fmt::format("{} not ok before ({})", sum, fmt::join(parts, ", "));
 }
 
 void print_selection(const std::string& project, const std::vector<submit::Choice>& choices,
-                     int adopted, std::size_t dropped) {
+                     int adopted, std::size_t dropped, const std::string& only) {
   std::map<submit::Verdict, int> counts;
-  for (const submit::Choice& choice : choices) ++counts[choice.verdict];
+  std::map<runlog::Status, int> not_ok;
+  for (const submit::Choice& choice : choices) {
+    const bool failed_before =
+        choice.verdict == submit::Verdict::done && choice.status != runlog::Status::ok;
+    if (failed_before) {
+      ++not_ok[choice.status.value_or(runlog::Status::unknown)];
+    } else {
+      ++counts[choice.verdict];
+    }
+  }
   std::string line = fmt::format("{}: {} run{}, {} to start", project, choices.size(),
                                  choices.size() == 1 ? "" : "s", counts[submit::Verdict::start]);
-  if (counts[submit::Verdict::done] > 0)
-    line += fmt::format(", {} done before", counts[submit::Verdict::done]);
-  if (adopted > 0) line += fmt::format(", {} running already (waited for)", adopted);
-  if (counts[submit::Verdict::others] > 0) {
-    line += fmt::format(", {} of another user (not touched)", counts[submit::Verdict::others]);
-  }
+  const auto add = [&](int count, const std::string& what) {
+    if (count > 0) line += fmt::format(", {} {}", count, what);
+  };
+  add(counts[submit::Verdict::done], "done before");
+  if (!not_ok.empty()) line += ", " + not_ok_text(not_ok);
+  add(counts[submit::Verdict::unselected], "not selected by --only " + only);
+  add(adopted, "running already (waited for)");
+  add(counts[submit::Verdict::others], "of another user (not touched)");
   if (dropped > 0) line += fmt::format("; {} point{} dropped", dropped, dropped == 1 ? "" : "s");
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }
 
+// What the runs came to, for the closing line.
+std::string summary(const submit::SubmitReport& sum, const std::string& only) {
+  std::string text = fmt::format("{} ok, {} not ok", sum.ok, sum.failed);
+  const auto add = [&](int count, const std::string& what) {
+    if (count > 0) text += fmt::format(", {} {}", count, what);
+  };
+  add(sum.cancelled, "cancelled");
+  add(sum.not_started, "not started");
+  add(sum.ok_before, "done before");
+  if (!sum.not_ok_before.empty()) text += ", " + not_ok_text(sum.not_ok_before);
+  add(sum.unselected, "not selected by --only " + only);
+  add(sum.others, "of another user");
+  return text;
+}
+
+// One line if not all that was asked for is ok now, and what to do about it.
+void require_all_ok(const submit::SubmitReport& sum, const std::string& project) {
+  int before = 0;
+  for (const auto& [status, count] : sum.not_ok_before) before += count;
+  const int failed = sum.failed + before;
+  if (failed > 0) {
+    throw Error(ExitCode::runs_failed, "",
+                fmt::format("{} run{} did not end ok{}", failed, failed == 1 ? "" : "s",
+                            sum.failed > 0 ? "" : ", before"),
+                fmt::format("see submit status {}, or run them again with --only failed", project));
+  }
+  if (sum.cancelled > 0) {
+    throw Error(
+        ExitCode::runs_failed, "",
+        fmt::format("{} run{} cancelled", sum.cancelled, sum.cancelled == 1 ? " was" : "s were"),
+        "the same command runs what was cancelled again");
+  }
+}
+
+// ": 12345 tokens/s, 2.1s", with the reason where it did not end ok.
+std::string details(const cluster::Outcome& outcome) {
+  std::vector<std::string> parts;
+  if (!outcome.reason.empty()) parts.push_back(outcome.reason);
+  if (outcome.tokens_per_s > 0)
+    parts.push_back(fmt::format("{:.0f} tokens/s", outcome.tokens_per_s));
+  if (outcome.wall_s > 0) parts.push_back(duration_text(outcome.wall_s));
+  return parts.empty() ? "" : fmt::format(": {}", fmt::join(parts, ", "));
+}
+
 std::string verb_project(const SubmitRequest& request) {
-  if (!request.names.empty()) return request.names.front();
-  if (!request.project.empty()) return request.project;
+  const std::string named = request.names.empty() ? request.project : request.names.front();
+  if (!named.empty() || !request.names.empty()) {
+    if (const std::string fault = sweep::project_fault(named); !fault.empty()) {
+      throw Error(ExitCode::usage, fmt::format("submit {}", request.verb),
+                  fmt::format("project '{}' {}", named, fault),
+                  "submit status and cancel take a project's name");
+    }
+    return named;
+  }
   if (const auto last = ledger::last_project()) return *last;
   throw Error(ExitCode::usage, fmt::format("submit {}", request.verb), "which project?",
               fmt::format("write submit {} PROJECT", request.verb));
@@ -76,11 +146,19 @@ sweep::Expansion share_of(const Plan& plan, const std::string& cluster, bool wit
   return share;
 }
 
+std::optional<submit::Capabilities> capabilities_of(const Plan& plan, const std::string& cluster) {
+  const auto found = plan.capabilities.find(cluster);
+  return found == plan.capabilities.end() ? std::nullopt : std::optional(found->second);
+}
+
 void add(submit::SubmitReport& sum, const submit::SubmitReport& report) {
   sum.started += report.started;
   sum.ok += report.ok;
   sum.failed += report.failed;
-  sum.already += report.already;
+  sum.cancelled += report.cancelled;
+  sum.ok_before += report.ok_before;
+  for (const auto& [status, count] : report.not_ok_before) sum.not_ok_before[status] += count;
+  sum.unselected += report.unselected;
   sum.others += report.others;
   sum.not_started += report.not_started;
 }
@@ -107,6 +185,7 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
     submit::SubmitOptions options{.project = plan.project,
                                   .workspace = workspace,
                                   .trainer = trainer_of(cluster),
+                                  .capabilities = capabilities_of(plan, name),
                                   .cluster = cluster,
                                   .repeats = plan.repeats,
                                   .only = *only,
@@ -118,30 +197,32 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
     ProgressLine line(stdout);
     int ended = 0;
     int total = 0;
-    add(sum,
-        submit::submit_local(
-            share, options,
-            {.selected =
-                 [&](const std::vector<submit::Choice>& choices, int adopted) {
-                   print_selection(plan.project, choices, adopted, plan.expansion.dropped.size());
-                   total = adopted;
-                   for (const auto& choice : choices)
-                     total += choice.verdict == submit::Verdict::start ? 1 : 0;
-                 },
-             .ended =
-                 [&](const std::string& run, const cluster::Outcome& outcome) {
-                   line.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended,
-                                            std::to_string(total).size(), total,
-                                            to_text(outcome.status), run,
-                                            outcome.reason.empty() ? "" : ": " + outcome.reason));
-                 },
-             .progress = [&](const cluster::QueueProgress& progress) { line.show(progress); }},
-            g_interrupted));
+    add(sum, submit::submit_local(
+                 share, options,
+                 {.selected =
+                      [&](const std::vector<submit::Choice>& choices, int adopted) {
+                        print_selection(plan.project, choices, adopted,
+                                        plan.expansion.dropped.size(), request.only);
+                        total = adopted;
+                        for (const auto& choice : choices)
+                          total += choice.verdict == submit::Verdict::start ? 1 : 0;
+                      },
+                  .measuring =
+                      [&](std::int64_t threads) {
+                        line.message(fmt::format("measuring this CPU's peak with {} thread{}",
+                                                 threads, threads == 1 ? "" : "s"));
+                      },
+                  .ended =
+                      [&](const std::string& run, const cluster::Outcome& outcome) {
+                        line.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended,
+                                                 std::to_string(total).size(), total,
+                                                 to_text(outcome.status), run, details(outcome)));
+                      },
+                  .progress = [&](const cluster::QueueProgress& progress) { line.show(progress); }},
+                 g_interrupted));
   }
-  std::string text = fmt::format("{} ok, {} not ok", sum.ok, sum.failed);
-  if (sum.not_started > 0) text += fmt::format(", {} not started", sum.not_started);
-  if (sum.already > 0) text += fmt::format(", {} done before", sum.already);
-  fmt::print("{} in {}\n", text, duration_text(monotonic_seconds() - start_s));
+  fmt::print("{} in {}\n", summary(sum, request.only),
+             duration_text(monotonic_seconds() - start_s));
   fmt::print(
       "Where it stands: submit status {0}\nThe table:       collect {0}\nRuns:            {1}\n",
       plan.project, (workspace / plan.project).string());
@@ -149,12 +230,7 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
     throw Error(ExitCode::interrupted, "", "interrupted",
                 "the same command goes on with what is missing");
   }
-  if (sum.failed > 0) {
-    throw Error(
-        ExitCode::runs_failed, "",
-        fmt::format("{} run{} did not end ok", sum.failed, sum.failed == 1 ? "" : "s"),
-        fmt::format("see submit status {}, or run them again with --only failed", plan.project));
-  }
+  require_all_ok(sum, plan.project);
   return 0;
 }
 
@@ -197,9 +273,16 @@ int run_cancel(const SubmitRequest& request) {
   const fs::path workspace = ledger::resolve_workspace(project, request.workspace);
   std::vector<std::string> runs;
   if (!request.names.empty()) runs.assign(request.names.begin() + 1, request.names.end());
-  const std::vector<std::string> told = submit::cancel_runs(workspace / project, runs);
-  for (const std::string& run : told) fmt::print("told to end: {}\n", run);
-  if (told.empty()) fmt::print("{}: nothing of yours runs here\n", project);
+  const submit::Cancellation done = submit::cancel_runs(workspace / project, runs);
+  if (done.submit != 0)
+    fmt::print("told to start no more: the submit at work, pid {}\n", done.submit);
+  for (const std::string& run : done.runs) fmt::print("told to end: {}\n", run);
+  if (done.runs.empty() && done.submit == 0)
+    fmt::print("{}: nothing of yours runs here\n", project);
+  if (!done.submit_not_told.empty()) {
+    throw Error(ExitCode::refused, project,
+                fmt::format("a submit goes on: {}", done.submit_not_told), "cancel it there");
+  }
   return 0;
 }
 

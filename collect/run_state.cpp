@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lib/cluster/outcome.h"
 #include "lib/sweep/identity.h"
 
 namespace tessera::collect {
@@ -73,10 +74,16 @@ Outcome with(Outcome outcome, Status status, std::string reason) {
   return outcome;
 }
 
-Outcome from_footer(Outcome outcome, const RankLog& rank_log) {
+Outcome from_footer(Outcome outcome, const RankLog& rank_log, const AttemptState* submitted) {
   outcome.footer = *rank_log.log.footer;
   outcome.status = outcome.footer.status;
   outcome.reason = outcome.footer.reason;
+  if (submitted != nullptr && submitted->cancelled) {
+    const cluster::Outcome cancelled =
+        cluster::outcome_of_cancelled({outcome.status, outcome.reason});
+    outcome.status = cancelled.status;
+    outcome.reason = cancelled.reason;
+  }
   const bool figures = outcome.footer.steps.measured > 0 && outcome.footer.steps.tokens > 0 &&
                        outcome.footer.steps.measured_s > 0;
   if (outcome.measured() && !figures) {
@@ -209,7 +216,7 @@ Outcome outcome_of(const Attempt& attempt, const AttemptState* submitted) {
       return with(outcome, Status::unknown, attempt.log->faults);
     }
     if (log.footer) {
-      outcome = from_footer(std::move(outcome), *attempt.log);
+      outcome = from_footer(std::move(outcome), *attempt.log, submitted);
     } else {
       outcome.footer.steps = runlog::statistics(log.steps);
       outcome = without_footer(std::move(outcome), attempt, submitted);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/process.h"
 #include "lib/model/settings.h"
 #include "lib/runlog/record.h"
 #include "trainer/device/device.h"
@@ -26,6 +27,7 @@ std::string capabilities_json() {
   json["cpu"] = device.name;
   json["vector_isa"] = device.vector_isa;
   json["blas"] = device.blas;
+  json["cpus"] = usable_cpus();
   json["devices"] = {"cpu"};
   json["precisions"] = {to_text(Precision::fp32), to_text(Precision::amp_bf16)};
   json["mixed_precision"] = {to_text(MixedPrecision::default_)};
@@ -35,6 +37,9 @@ std::string capabilities_json() {
   json["positions"] = {to_text(model::Positions::learned)};
   json["activations"] = {to_text(model::Activation::gelu_erf),
                          to_text(model::Activation::gelu_tanh)};
+  json["untied_head"] = false;
+  json["activation_cpu_offload"] = false;
+  json["data"] = {"synthetic"};
   json["max_ranks"] = 1;
   json["microbatch_auto"] = false;
   json["operations"] = operation_names(std::make_index_sequence<std::variant_size_v<Op>>());

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "apps/cli_error.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
@@ -91,16 +92,21 @@ int run(int argc, char** argv) {
   bool capabilities = false;
   bool peak = false;
   app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
-  auto* peak_flag =
-      app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
-  app.add_option("--threads", threads, "threads of --measure-peak")->needs(peak_flag);
+  app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
+  auto* threads_flag = app.add_option("--threads", threads, "threads of --measure-peak");
   app.set_version_flag("--version",
                        fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+    throw apps::command_line_error(app, error);
   }
+  apps::refuse_empty_values(app);
+  if (!threads_flag->empty() && !peak)
+    throw Error(ExitCode::usage, "--threads", "goes with --measure-peak",
+                "the run specification says a run's threads");
   if (capabilities) {
     std::cout << trainer::capabilities_json() << "\n";
     return static_cast<int>(ExitCode::ok);

@@ -29,6 +29,15 @@ char lower(char c) {
 Error::Error(ExitCode code, std::string_view where, std::string_view what, std::string_view fix)
     : std::runtime_error(one_line(where, what, fix)), code_(code), where_(where) {}
 
+namespace {
+
+// A character of a name that goes on: '_', '-' and '.' begin its next part.
+bool is_word(char c) {
+  return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z');
+}
+
+}  // namespace
+
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> cost(a.size() + 1, std::vector<int>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = static_cast<int>(i);
@@ -48,6 +57,16 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string suggestion(std::string_view given, std::span<const std::string_view> known) {
   if (known.empty()) return {};
+  // "h100" means "h100_80gb" or "h100_pcie", however near h200 is.
+  std::vector<std::string_view> longer;
+  for (const std::string_view name : known) {
+    if (given.size() > 1 && name.size() > given.size() && !is_word(name[given.size()]) &&
+        edit_distance(given, name.substr(0, given.size())) == 0)
+      longer.push_back(name);
+  }
+  constexpr std::size_t kFew = 6;
+  if (!longer.empty() && longer.size() <= kFew)
+    return fmt::format("did you mean {}?", fmt::join(longer, " or "));
   const auto nearest = std::ranges::min_element(
       known, {}, [&](std::string_view name) { return edit_distance(given, name); });
   const auto allowed = std::max<std::size_t>(1, std::max(given.size(), nearest->size()) / 3);

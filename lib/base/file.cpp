@@ -57,6 +57,19 @@ std::optional<std::string> read_file_if_exists(const fs::path& path) {
   }
 }
 
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
+}
+
+void throw_no_file(const fs::path& path, std::string_view kind, std::string_view where) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored))
+    throw Error(ExitCode::input, where, fmt::format("'{}' is a folder", path.string()),
+                fmt::format("name a {} file in it", kind));
+  throw Error(ExitCode::input, where, fmt::format("no {} file '{}'", kind, path.string()));
+}
+
 std::string read_file(const fs::path& path) {
   auto content = read_file_if_exists(path);
   if (!content) throw_errno(path, "cannot be read", ENOENT);

@@ -14,6 +14,13 @@ std::string read_file(const std::filesystem::path& path);
 // Nothing if there is no such file; Error(io) if it is there and cannot be read.
 std::optional<std::string> read_file_if_exists(const std::filesystem::path& path);
 
+// Whether there is something at `path` that could be read as a file: a pipe too, no folder.
+bool is_file(const std::filesystem::path& path);
+
+// Error(input) at `where`: "no sweep file 'x/y.yaml'", or that it is a folder. kind: "sweep", ...
+[[noreturn]] void throw_no_file(const std::filesystem::path& path, std::string_view kind,
+                                std::string_view where);
+
 // Writes beside `path`, syncs, renames: afterwards `path` has either its old content or the new
 // one. Error(io) else, and nothing is left behind.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);

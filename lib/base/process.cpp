@@ -1,12 +1,15 @@
 #include "lib/base/process.h"
 
 #include <pwd.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"
@@ -24,6 +27,14 @@ std::string host_name() {
 std::string user_name() {
   if (const passwd* entry = ::getpwuid(::geteuid())) return entry->pw_name;
   return std::to_string(::geteuid());
+}
+
+int usable_cpus() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+    return std::max(1, CPU_COUNT(&allowed));
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 std::string boot_id() {

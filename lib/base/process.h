@@ -11,6 +11,8 @@ namespace tessera {
 
 std::string host_name();
 std::string user_name();
+// Logical CPUs that this process may use, at least 1.
+int usable_cpus();
 // Changes at each boot of this machine.
 std::string boot_id();
 // Clock ticks after boot at which the process began, or nothing if it is gone (a zombie is gone).

@@ -111,6 +111,13 @@ std::string as_text(const Value& value) {
   return value.text;
 }
 
+void require_schema(const Value& value, std::int64_t known) {
+  if (const std::int64_t given = as_integer(value); given != known) {
+    bad_value(value, fmt::format("format {} is not known", given),
+              fmt::format("this version reads {}", known));
+  }
+}
+
 std::vector<const Value*> as_list(const Value& value) {
   if (value.kind != Value::Kind::list) return {&value};
   if (value.items.empty()) bad_value(value, "the list is empty", "give at least one value");

@@ -66,6 +66,8 @@ std::int64_t as_integer(const Value& value,
 double as_number(const Value& value);
 bool as_bool(const Value& value);         // true or false, nothing else
 std::string as_text(const Value& value);  // any scalar
+// Error unless the number of a file's format is the one that this version reads.
+void require_schema(const Value& value, std::int64_t known);
 // A list's items; a scalar is a list of one. Empty lists are refused.
 std::vector<const Value*> as_list(const Value& value);
 std::vector<std::string> as_texts(const Value& value);

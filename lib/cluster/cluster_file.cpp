@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lib/base/file.h"
 #include "lib/model/data_folder.h"
 #include "lib/sweep/duration.h"
 
@@ -249,7 +250,7 @@ Cluster parse_cluster(const Value& value, const std::string& source) {
   Section section(value, "a cluster");
   Fields& fields = section.fields();
   const Value& schema = fields.required("tessera_cluster");
-  if (as_integer(schema) != 1) bad_value(schema, "schema is not known", "this version reads 1");
+  require_schema(schema, 1);
   Cluster cluster;
   cluster.name = fs::path(source).stem().string();
   cluster.source = source;
@@ -285,8 +286,8 @@ Cluster find_cluster(const std::string& name, const std::string& where) {
   const std::string stem = name.ends_with(".yaml") ? name.substr(0, name.size() - 5) : name;
   if (bare && fs::is_regular_file(folder / (stem + ".yaml"), ignored))
     return read_cluster((folder / (stem + ".yaml")).string());
-  if (fs::is_regular_file(name, ignored)) return read_cluster(name);
-  if (!bare) throw Error(ExitCode::input, where, fmt::format("no cluster file '{}'", name));
+  if (is_file(name)) return read_cluster(name);
+  if (!bare) throw_no_file(name, "cluster", where);
   std::vector<std::string> known;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
     known.push_back(entry.path().stem().string());

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -21,12 +22,14 @@ namespace {
 
 constexpr int kNoProgram = 127;
 
-// "NAME=value" of the submitter's environment with `changes` on top.
-std::vector<std::string> environment(const std::map<std::string, std::string>& changes) {
+// "NAME=value" of the submitter's environment without `unset` and with `changes` on top.
+std::vector<std::string> environment(const std::map<std::string, std::string>& changes,
+                                     const std::vector<std::string>& unset) {
   std::vector<std::string> variables;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    if (!changes.contains(std::string(text.substr(0, text.find('=')))))
+    const std::string name(text.substr(0, text.find('=')));
+    if (!changes.contains(name) && std::ranges::find(unset, name) == unset.end())
       variables.emplace_back(text);
   }
   for (const auto& [name, value] : changes) variables.push_back(fmt::format("{}={}", name, value));
@@ -94,7 +97,7 @@ ProcessRef start_local(const LocalStart& start,
   FileDescriptor go_write(pipe_ends[1]);
 
   std::vector<std::string> arguments{start.trainer.string(), "--spec", spec.string()};
-  std::vector<std::string> variables = environment(start.env);
+  std::vector<std::string> variables = environment(start.env, start.unset);
   const auto argument_pointers = pointers(arguments);
   const auto variable_pointers = pointers(variables);
   const pid_t child = ::fork();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lib/base/process.h"
 
@@ -21,6 +22,7 @@ struct LocalStart {
   std::string spec_json;  // becomes run.<attempt>.json, which must not exist
   std::string user;
   std::map<std::string, std::string> env;  // set for the trainer, on top of the submitter's
+  std::vector<std::string> unset;          // taken out of the submitter's environment
 };
 
 // Starts the trainer on run.<attempt>.json, its output in out.<attempt>.0.0. `accepted` is called

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <exception>
@@ -45,6 +46,11 @@ QueueProgress run_local(const LocalQueue& queue, const QueueEvents& events,
                        .child = false});
   }
   auto next = queue.to_start.begin();
+  const auto company = [&](std::size_t remaining) {
+    const int now = static_cast<int>(running.size());
+    const int most = std::min<int>(queue.max_parallel - 1, now + static_cast<int>(remaining));
+    return Company{.running = now, .shared_with = std::max(now, most)};
+  };
   bool told_to_end = false;
   std::exception_ptr fault;
 
@@ -68,8 +74,12 @@ QueueProgress run_local(const LocalQueue& queue, const QueueEvents& events,
     const bool starting = !interrupted && !fault;
     while (starting && next != queue.to_start.end() &&
            static_cast<int>(running.size()) < queue.max_parallel) {
-      const LocalRun& run = *next++;
+      LocalRun run = *next;
       try {
+        if (events.prepare)
+          events.prepare(run, company(static_cast<std::size_t>(queue.to_start.end() - next) - 1));
+        if (interrupted) break;
+        ++next;
         events.intent(run);
         const ProcessRef process = start_local(
             run.start, [&](const ProcessRef& started) { events.accepted(run, started); });

@@ -14,7 +14,7 @@ namespace tessera::cluster {
 struct LocalRun {
   std::string run;
   int attempt = 1;
-  LocalStart start;
+  LocalStart start;  // complete once `prepare` has seen it
 };
 
 // A run of an earlier submitter that still lives: it is waited for, not started.
@@ -38,9 +38,18 @@ struct QueueProgress {
   std::vector<std::string> running;
 };
 
-// What the caller records and shows. `intent` and `accepted` may throw: then that run is not
-// started, those that run are waited for, and the error goes on.
+// What else uses the machine when a run is started.
+struct Company {
+  int running = 0;      // other runs under way now
+  int shared_with = 0;  // other runs that it may run beside until it ends
+};
+
+// What the caller records and shows. `prepare`, `intent` and `accepted` may throw: then that run is
+// not started, those that run are waited for, and the error goes on.
 struct QueueEvents {
+  // Fills in what `start` lacks; may be empty. May take its time; if it is interrupted meanwhile,
+  // the run is not started.
+  std::function<void(LocalRun&, const Company&)> prepare;
   std::function<void(const LocalRun&)> intent;
   std::function<void(const LocalRun&, const ProcessRef&)> accepted;
   std::function<void(const std::string& run, int attempt, const Outcome&)> ended;

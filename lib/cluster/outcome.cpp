@@ -69,6 +69,16 @@ Outcome outcome_of_exit(int exit_code) {
   return {Status::failed, fmt::format("ended with exit code {}", exit_code)};
 }
 
+Outcome outcome_of_cancelled(const Outcome& outcome) {
+  Outcome told = outcome;
+  if (outcome.status == Status::partial) told.reason = "cancelled by its user";
+  if (outcome.status == Status::failed) {
+    told.status = Status::cancelled;
+    told.reason = "by its user";
+  }
+  return told;
+}
+
 bool has_log(const fs::path& run_dir, int attempt) {
   return log_of(run_dir, attempt).has_value();
 }
@@ -85,7 +95,14 @@ Outcome outcome_of_attempt(const fs::path& run_dir, int attempt, std::optional<i
   const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);
   const auto footer =
       std::ranges::find_if(file.logs, [](const auto& log) { return log.footer.has_value(); });
-  if (footer != file.logs.end()) return {footer->footer->status, footer->footer->reason};
+  if (footer != file.logs.end()) {
+    const runlog::StepStatistics& steps = footer->footer->steps;
+    return {.status = footer->footer->status,
+            .reason = footer->footer->reason,
+            .tokens_per_s =
+                steps.measured_s > 0 ? static_cast<double>(steps.tokens) / steps.measured_s : 0,
+            .wall_s = footer->footer->wall_s.value_or(0)};
+  }
   const runlog::StepStatistics steps =
       file.logs.empty() ? runlog::StepStatistics{} : runlog::statistics(file.logs.front().steps);
   std::string reason = "ended without a footer";

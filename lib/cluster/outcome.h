@@ -12,6 +12,9 @@ namespace tessera::cluster {
 struct Outcome {
   runlog::Status status = runlog::Status::unknown;
   std::string reason;
+  // Of the footer, for people who wait; 0: not known.
+  double tokens_per_s = 0;  // of the measured steps, all devices
+  double wall_s = 0;
   bool operator==(const Outcome&) const = default;
 };
 
@@ -22,6 +25,11 @@ Outcome outcome_of_exit(int exit_code);
 // (if known) tell, and a log with measured steps is partial. `run_dir` may lack any log.
 Outcome outcome_of_attempt(const std::filesystem::path& run_dir, int attempt,
                            std::optional<int> exit_code);
+
+// Of an attempt that a person told to end (`submit cancel`): its own log says only that it was
+// interrupted. With measured steps it stays partial, for its figures are true; without any it is
+// cancelled; what ended for another reason keeps that.
+Outcome outcome_of_cancelled(const Outcome& outcome);
 
 // Whether rank 0 of the attempt has begun a log.
 bool has_log(const std::filesystem::path& run_dir, int attempt);

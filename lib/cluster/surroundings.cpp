@@ -1,18 +1,10 @@
 #include "lib/cluster/surroundings.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
-#include <thread>
+#include "lib/base/process.h"
 
 namespace tessera::cluster {
-
-std::int64_t online_cpus() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-  return std::max(1U, std::thread::hardware_concurrency());
-}
 
 sweep::ClusterView view_of(const Cluster& cluster) {
   sweep::ClusterView view;
@@ -20,7 +12,7 @@ sweep::ClusterView view_of(const Cluster& cluster) {
   for (const GpuEntry& gpu : cluster.gpus)
     view.gpus.push_back({.name = gpu.name, .per_node = gpu.per_node, .nodes = gpu.nodes});
   view.identity = cluster.identity;
-  if (cluster.kind == Kind::local) view.cpus = online_cpus();
+  if (cluster.kind == Kind::local) view.cpus = usable_cpus();
   return view;
 }
 

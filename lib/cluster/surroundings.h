@@ -21,7 +21,4 @@ Loaded load_surroundings(const sweep::Grid& grid, const std::string& gpu_catalog
 // What expansion sees of a cluster. A local one has this machine's CPUs.
 sweep::ClusterView view_of(const Cluster& cluster);
 
-// CPUs that this process may run on.
-std::int64_t online_cpus();
-
 }  // namespace tessera::cluster

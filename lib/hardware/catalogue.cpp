@@ -67,7 +67,7 @@ Catalogue parse_catalogue(const Value& value) {
   const Fields checked(value, "a GPU catalogue");
   const Value* schema = value.find("tessera_gpus");
   if (schema == nullptr) bad_value(value, "a GPU catalogue lacks 'tessera_gpus'");
-  if (as_integer(*schema) != 1) bad_value(*schema, "schema is not known", "this version reads 1");
+  require_schema(*schema, 1);
   Catalogue catalogue;
   for (const auto& [name, member] : value.members) {
     if (name == "tessera_gpus") continue;

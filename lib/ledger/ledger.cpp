@@ -220,6 +220,7 @@ std::map<std::string, RunState> run_states(const Contents& contents) {
       // A cancelled run that ended later is final; a final one is not made open again by a late
       // cancel.
       if (attempt.last != Op::final || entry.op == Op::final) attempt.last = entry.op;
+      if (entry.op == Op::cancel) attempt.cancelled = true;
       attempt.user = entry.user;
       attempt.host = entry.host;
       if (!entry.cluster.empty()) attempt.cluster = entry.cluster;

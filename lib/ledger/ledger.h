@@ -128,6 +128,7 @@ struct AttemptState {
   std::optional<runlog::Status> status;  // if final
   std::string reason;
   std::optional<double> queue_s;
+  bool cancelled = false;  // a person told it to end; it may have ended before or otherwise
 };
 
 struct RunState {

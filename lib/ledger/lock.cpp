@@ -16,6 +16,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
+fs::path lock_path(const fs::path& project_dir) {
+  return project_dir / ".tessera" / "lock";
+}
+
 // Throws Error(locked) if the holder may live; else the lock is stale and may be removed.
 void require_stale(const fs::path& path, const std::string& content) {
   std::string user = "unknown";
@@ -39,7 +43,7 @@ void require_stale(const fs::path& path, const std::string& content) {
 }  // namespace
 
 ProjectLock::ProjectLock(const fs::path& project_dir, const std::string& user, bool break_lock)
-    : path_(project_dir / ".tessera" / "lock") {
+    : path_(lock_path(project_dir)) {
   make_directories(path_.parent_path());
   const ProcessRef self = this_process();
   const fs::path mine = path_.string() + fmt::format(".{}.{}", self.host, self.pid);
@@ -73,6 +77,16 @@ ProjectLock::ProjectLock(const fs::path& project_dir, const std::string& user, b
 
 ProjectLock::~ProjectLock() {
   ::unlink(path_.c_str());
+}
+
+std::optional<LockHolder> lock_holder(const fs::path& project_dir) {
+  const auto content = read_file_if_exists(lock_path(project_dir));
+  if (!content) return std::nullopt;
+  LockHolder holder;
+  const auto process = parse_process(*content, &holder.user);
+  if (!process || liveness(*process) == Liveness::dead) return std::nullopt;
+  holder.process = *process;
+  return holder;
 }
 
 }  // namespace tessera::ledger

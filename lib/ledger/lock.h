@@ -2,7 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+
+#include "lib/base/process.h"
 
 namespace tessera::ledger {
 
@@ -21,5 +24,15 @@ class ProjectLock {
  private:
   std::filesystem::path path_;
 };
+
+// Who holds the project's lock.
+struct LockHolder {
+  std::string user;
+  ProcessRef process;
+};
+
+// The submit that works on the project now: nothing if there is no lock or its holder is known to
+// be dead. One on another host is taken for alive. Reads only.
+std::optional<LockHolder> lock_holder(const std::filesystem::path& project_dir);
 
 }  // namespace tessera::ledger

@@ -1,7 +1,9 @@
 #include "lib/ledger/state.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -52,6 +54,12 @@ fs::path state_dir() {
   if (const std::string home = variable("HOME"); !home.empty())
     return fs::path(home) / ".local/state/tessera";
   throw Error(ExitCode::io, "TESSERA_STATE_DIR", "neither it nor HOME is set", "set one of them");
+}
+
+void require_writable_state() {
+  const fs::path dir = state_dir();
+  make_directories(dir);
+  if (::access(dir.c_str(), W_OK | X_OK) != 0) throw_errno(dir, "cannot be written", errno);
 }
 
 std::optional<std::string> last_project() {

@@ -13,6 +13,9 @@ namespace tessera::ledger {
 
 std::filesystem::path state_dir();
 
+// Error(io) if the state directory cannot be written. Makes it.
+void require_writable_state();
+
 // The project that a command without PROJECT means.
 std::optional<std::string> last_project();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lib/base/file.h"
 #include "lib/model/data_folder.h"
 
 namespace tessera::model {
@@ -26,11 +27,6 @@ Biases parse_biases(const Value& value) {
   return biases;
 }
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 // "125m" before "1b" before "13b": by the number that the name says, others behind.
 double said_size(const std::string& name) {
   double size = 0;
@@ -46,7 +42,7 @@ double said_size(const std::string& name) {
 Model parse_model(const Value& value, const std::string& source) {
   Fields fields(value, "a model");
   const Value& schema = fields.required("tessera_model");
-  if (as_integer(schema) != 1) bad_value(schema, "schema is not known", "this version reads 1");
+  require_schema(schema, 1);
   const auto count = [](const Value& number) { return as_integer(number, 1, kLargest); };
   Model model;
   model.source = source;
@@ -113,7 +109,7 @@ Model find_model(const std::string& name, std::string_view where) {
     if (is_file(built_in)) return read_model(built_in.string());
   }
   if (is_file(name)) return read_model(name);
-  if (!bare) throw Error(ExitCode::input, where, fmt::format("no model file '{}'", name));
+  if (!bare) throw_no_file(name, "model", where);
   throw Error(ExitCode::input, where, fmt::format("unknown model '{}'", name),
               suggestion(stem, built_in_models()));
 }

@@ -32,17 +32,15 @@ std::string text_of(const Value& value, std::string_view key) {
 
 }  // namespace
 
-std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, int threads) {
-  const auto capabilities = ask({trainer.string(), "--capabilities"});
-  if (!capabilities) return std::nullopt;
-  const ledger::CpuPeakKey key{.cpu = text_of(*capabilities, "cpu"),
-                               .threads = threads,
-                               .blas = text_of(*capabilities, "blas")};
+std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const Capabilities& can,
+                                    int threads, const std::function<void()>& measuring) {
+  const ledger::CpuPeakKey key{.cpu = can.cpu, .threads = threads, .blas = can.blas};
   if (const auto tflops = ledger::cached_cpu_peak(key)) {
     return sweep::Peak{
         .tflops = *tflops,
         .source = fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s")};
   }
+  measuring();
   // On a machine that is busy for a moment, another try may be undisturbed.
   std::optional<Value> measured;
   for (int tries = 0; tries < kTries; ++tries) {

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 
+#include "lib/submit/capabilities.h"
 #include "lib/sweep/run_spec.h"
 
 namespace tessera::submit {
 
-// From the state directory, or measured now with `trainer --measure-peak --threads N` (about two
-// seconds). Call it under the project's lock while no run is live. Nothing if the trainer cannot do
-// it: then it measures itself in each run.
-std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, int threads);
+// From the state directory, or measured now with `trainer --measure-peak --threads N`, 2 to 6
+// seconds; `measuring` is called before that. Call it under the project's lock while no run is
+// live. Nothing if the trainer cannot do it: then it measures itself in each run.
+std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const Capabilities& can,
+                                    int threads, const std::function<void()>& measuring);
 
 }  // namespace tessera::submit

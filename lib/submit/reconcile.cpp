@@ -34,8 +34,9 @@ Reconciled reconcile_local(const std::filesystem::path& project_dir,
       entry.runs = {state.ref};
       entry.runs.front().attempt = attempt.attempt;
       if (cluster::has_log(run_dir, attempt.attempt)) {
-        const cluster::Outcome outcome =
+        cluster::Outcome outcome =
             cluster::outcome_of_attempt(run_dir, attempt.attempt, std::nullopt);
+        if (attempt.cancelled) outcome = cluster::outcome_of_cancelled(outcome);
         entry.status = outcome.status;
         entry.reason = outcome.reason;
       } else {

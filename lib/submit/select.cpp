@@ -12,7 +12,9 @@ namespace {
 
 bool wanted(const ledger::AttemptState& attempt, Only only) {
   const Status status = attempt.status.value_or(Status::unknown);
-  const bool interrupted = attempt.reason.starts_with("interrupted");
+  // Ended on request: by Ctrl-C, or by `submit cancel`.
+  const bool interrupted =
+      attempt.reason.starts_with("interrupted") || attempt.reason.starts_with("cancelled");
   switch (only) {
     case Only::missing:
       return status == Status::missing || status == Status::cancelled ||
@@ -32,13 +34,6 @@ bool is_open(const ledger::AttemptState& attempt) {
   return attempt.last != ledger::Op::final;
 }
 
-std::string describe(const ledger::AttemptState& attempt) {
-  if (is_open(attempt)) return "running";
-  std::string text(to_text(attempt.status.value_or(Status::unknown)));
-  if (!attempt.reason.empty()) text += fmt::format(": {}", attempt.reason);
-  return text;
-}
-
 }  // namespace
 
 const ledger::AttemptState* deciding_attempt(const ledger::RunState& state) {
@@ -54,6 +49,7 @@ const ledger::AttemptState* deciding_attempt(const ledger::RunState& state) {
 std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
                            const std::map<std::string, ledger::RunState>& states, Only only,
                            const std::string& user) {
+  const Verdict passed_over = only == Only::missing ? Verdict::done : Verdict::unselected;
   std::vector<Choice> choices;
   for (std::size_t i = 0; i < planned.size(); ++i) {
     for (int repeat = 1; repeat <= planned[i].repeats; ++repeat) {
@@ -66,20 +62,19 @@ std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
         const ledger::RunState& state = found->second;
         const ledger::AttemptState& deciding = *deciding_attempt(state);
         choice.ref.attempt = state.attempts.back().attempt + 1;
-        choice.why = describe(deciding);
+        if (!is_open(deciding)) choice.status = deciding.status.value_or(Status::unknown);
         const bool others =
             std::ranges::any_of(state.attempts, [&](const auto& a) { return a.user != user; });
         if (std::ranges::any_of(state.attempts, is_open)) {
           choice.verdict = Verdict::running;
-          choice.why = "running";
+          choice.status.reset();
         } else if (others && deciding.user != user) {
           choice.verdict = Verdict::others;
         } else {
-          choice.verdict = wanted(deciding, only) ? Verdict::start : Verdict::done;
+          choice.verdict = wanted(deciding, only) ? Verdict::start : passed_over;
         }
       } else if (only == Only::failed || only == Only::oom) {
-        choice.verdict = Verdict::done;
-        choice.why = "never run";
+        choice.verdict = Verdict::unselected;
       }
       choices.push_back(std::move(choice));
     }

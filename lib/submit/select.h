@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,18 +19,18 @@ enum class Only : std::uint8_t {
 };
 
 enum class Verdict : std::uint8_t {
-  start,    // a new attempt
-  done,     // ended, and not among what `Only` asks for
-  running,  // an attempt is under way
-  others,   // another user's, not touched
+  start,       // a new attempt
+  done,        // ended, and `missing` asks only for what has not
+  unselected,  // not among what `failed` or `oom` asks for
+  running,     // an attempt is under way
+  others,      // another user's, not touched
 };
 
 struct Choice {
   ledger::RunRef ref;     // attempt: the one to start
   std::size_t point = 0;  // index into the planned points
   Verdict verdict = Verdict::start;
-  std::string
-      why;  // status of the attempt that decides: "ok", "oom: host memory", empty: never run
+  std::optional<runlog::Status> status;  // of the attempt that decides; nothing: never run or open
 };
 
 // The attempt that speaks for a run: the newest ok one, else the newest. nullptr: none.

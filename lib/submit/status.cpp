@@ -30,6 +30,18 @@ ledger::Contents require_ledger(const fs::path& project_dir) {
   return contents;
 }
 
+[[noreturn]] void throw_unknown_run(const std::string& run, const fs::path& project_dir,
+                                    const std::map<std::string, ledger::RunState>& states) {
+  std::vector<std::string> known;
+  for (const auto& [name, state] : states) known.push_back(name);
+  // Names that nothing is near to are too long to be listed in a line.
+  std::string fix = suggestion(run, known);
+  if (!fix.starts_with("did you mean")) {
+    fix = fmt::format("submit status {} --all lists its runs", project_dir.filename().string());
+  }
+  throw Error(ExitCode::empty, run, "no run of this project that was started", fix);
+}
+
 }  // namespace
 
 ProjectStatus project_status(const fs::path& project_dir) {
@@ -85,15 +97,11 @@ ProjectStatus project_status(const fs::path& project_dir) {
   return result;
 }
 
-std::vector<std::string> cancel_runs(const fs::path& project_dir,
-                                     const std::vector<std::string>& runs) {
+Cancellation cancel_runs(const fs::path& project_dir, const std::vector<std::string>& runs) {
   const ledger::Contents contents = require_ledger(project_dir);
   const auto states = ledger::run_states(contents);
   for (const std::string& run : runs) {
-    if (states.contains(run)) continue;
-    std::vector<std::string> known;
-    for (const auto& [name, state] : states) known.push_back(name);
-    throw Error(ExitCode::empty, run, "no such run in this project", suggestion(run, known));
+    if (!states.contains(run)) throw_unknown_run(run, project_dir, states);
   }
   const auto asked = [&](const std::string& run) {
     return runs.empty() || std::ranges::find(runs, run) != runs.end();
@@ -114,17 +122,27 @@ std::vector<std::string> cancel_runs(const fs::path& project_dir,
                   "only its user can cancel it");
     }
   }
+  Cancellation result;
+  const auto holder = ledger::lock_holder(project_dir);
+  if (runs.empty() && holder) {
+    if (holder->user == user && liveness(holder->process) == Liveness::alive) {
+      result.submit = holder->process.pid;
+    } else {
+      result.submit_not_told =
+          fmt::format("{} on {}, pid {}", holder->user, holder->process.host, holder->process.pid);
+    }
+  }
   // A submit that works on the project has mended the ledger's end already and goes on appending;
   // else it is mended now.
   std::optional<ledger::ProjectLock> lock;
   try {
-    lock.emplace(project_dir, user);
+    if (!holder) lock.emplace(project_dir, user);
   } catch (const Error& error) {
     if (error.code() != ExitCode::locked) throw;
   }
   ledger::Ledger ledger(project_dir, user, host_name(),
                         lock ? ledger::Tail::mend : ledger::Tail::trust);
-  std::vector<std::string> told;
+  std::vector<const cluster::AdoptedRun*> to_tell;
   for (const cluster::AdoptedRun& living : reconciled.living) {
     const ledger::RunState& state = states.at(living.run);
     if (!asked(living.run) || state.attempts.back().user != user) continue;
@@ -134,9 +152,15 @@ std::vector<std::string> cancel_runs(const fs::path& project_dir,
     entry.runs = {state.ref};
     entry.runs.front().attempt = living.attempt;
     ledger.append(entry);
-    if (cluster::signal_local(living.process, SIGTERM)) told.push_back(living.run);
+    to_tell.push_back(&living);
   }
-  return told;
+  // The submit hands the signal on to its runs: a second one would end them without a footer.
+  if (result.submit != 0 && ::kill(result.submit, SIGTERM) != 0) result.submit = 0;
+  for (const cluster::AdoptedRun* living : to_tell) {
+    if (result.submit != 0 || cluster::signal_local(living->process, SIGTERM))
+      result.runs.push_back(living->run);
+  }
+  return result;
 }
 
 }  // namespace tessera::submit

@@ -1,6 +1,8 @@
 // Where a project stands, and how to end its runs.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -29,10 +31,17 @@ struct ProjectStatus {
 // no ledger.
 ProjectStatus project_status(const std::filesystem::path& project_dir);
 
+struct Cancellation {
+  std::vector<std::string> runs;  // told to end
+  pid_t submit = 0;               // the submit at work, told to start no more; 0: none
+  std::string submit_not_told;    // "kim on node7, pid 12": one that goes on, and why it can
+};
+
 // Tells the living runs of this user on this host to end: SIGTERM, so that each writes a true
-// footer. `runs` empty: all. Returns the runs told. Error(empty) if a named run is not one of the
-// project's; Error(refused) for another user's run or one on another host.
-std::vector<std::string> cancel_runs(const std::filesystem::path& project_dir,
-                                     const std::vector<std::string>& runs);
+// footer. `runs` empty: all, and a submit of this user that works on the project starts no more.
+// The ledger has the cancel before any signal is sent. Error(empty) if a named run is not one that
+// was started in this project; Error(refused) for another user's run or one on another host.
+Cancellation cancel_runs(const std::filesystem::path& project_dir,
+                         const std::vector<std::string>& runs);
 
 }  // namespace tessera::submit

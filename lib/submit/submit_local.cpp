@@ -100,12 +100,109 @@ ledger::Entry entry_of(ledger::Op op, const ledger::RunRef& ref, const std::stri
   return entry;
 }
 
+// Everything that a run of the plan needs to be started, but for what is known only then.
+class Preparation {
+ public:
+  Preparation(const SubmitOptions& options, const SubmitEvents& events)
+      : options_(options), events_(events) {}
+
+  void add(const sweep::Planned& point, const ledger::RunRef& ref) {
+    points_[ref.run] = {.point = &point, .ref = ref};
+  }
+  const ledger::RunRef& ref(const std::string& run) const { return points_.at(run).ref; }
+
+  void operator()(cluster::LocalRun& run, const cluster::Company& company) {
+    const auto& [planned, ref] = points_.at(run.run);
+    const sweep::Point& point = planned->point;
+    sweep::RunSpec spec;
+    spec.project = options_.project;
+    spec.id = planned->id;
+    spec.run = ref.run;
+    spec.label = planned->label;
+    spec.repeat = ref.repeat;
+    spec.repeats = options_.repeats;
+    spec.attempt = ref.attempt;
+    spec.user = user_name();
+    spec.point = point;
+    spec.run_dir = run.start.run_dir.string();
+    spec.shared_with = company.shared_with;
+    if (point.gpu == "cpu") {
+      if (company.running == 0) measure_peaks();
+      if (const auto known = peaks_.find(point.threads); known != peaks_.end())
+        spec.peak = known->second;
+    }
+    run.start.spec_json = sweep::run_spec_json(spec);
+    run.start.env = options_.cluster.env;
+    // Threads of several runs that spin while they wait take the cores from each other:
+    // milliseconds an operation.
+    if (options_.max_parallel > 1 && std::getenv("OMP_WAIT_POLICY") == nullptr)
+      run.start.env.try_emplace("OMP_WAIT_POLICY", "passive");
+    for (const auto& [name, value] : point.env) run.start.env[name] = value;
+    run.start.unset = planned->unset_env;
+    for (const std::string& name : planned->unset_env) run.start.env.erase(name);
+  }
+
+ private:
+  // Of all thread counts that are wanted, while nothing else runs: once runs overlap there is no
+  // such moment.
+  void measure_peaks() {
+    if (!options_.capabilities) return;
+    for (const auto& [run, each] : points_) {
+      const std::int64_t threads = each.point->point.threads;
+      if (each.point->point.gpu != "cpu" || peaks_.contains(threads)) continue;
+      peaks_[threads] = cpu_peak(options_.trainer, *options_.capabilities,
+                                 static_cast<int>(threads), [&] { events_.measuring(threads); });
+    }
+  }
+
+  struct Each {
+    const sweep::Planned* point;
+    ledger::RunRef ref;
+  };
+  const SubmitOptions& options_;
+  const SubmitEvents& events_;
+  std::map<std::string, Each> points_;                        // by run
+  std::map<std::int64_t, std::optional<sweep::Peak>> peaks_;  // by threads
+};
+
+void count(SubmitReport& report, const Choice& choice) {
+  switch (choice.verdict) {
+    case Verdict::done:
+      if (choice.status == runlog::Status::ok) {
+        ++report.ok_before;
+      } else {
+        ++report.not_ok_before[*choice.status];
+      }
+      break;
+    case Verdict::unselected:
+      ++report.unselected;
+      break;
+    case Verdict::others:
+      ++report.others;
+      break;
+    case Verdict::start:
+    case Verdict::running:
+      break;
+  }
+}
+
+// Whether a person told this attempt to end: `submit cancel` writes so before it sends the signal.
+bool was_cancelled(const fs::path& project_dir, const ledger::RunRef& ref) {
+  const auto states = ledger::run_states(ledger::read_ledger(project_dir));
+  const auto found = states.find(ref.run);
+  return found != states.end() && std::ranges::any_of(found->second.attempts, [&](const auto& a) {
+           return a.attempt == ref.attempt && a.cancelled;
+         });
+}
+
 }  // namespace
 
 SubmitReport submit_local(const sweep::Expansion& plan, const SubmitOptions& options,
                           const SubmitEvents& events, const std::atomic<bool>& interrupted) {
   const fs::path project_dir = options.workspace / options.project;
   const std::string user = user_name();
+  // First what may fail without a trace: a state that cannot be written leaves no folder behind.
+  ledger::require_writable_state();
   make_directories(project_dir);
   const ledger::ProjectLock lock(project_dir, user, options.break_lock);
   ledger::Contents contents = ledger::read_ledger(project_dir);
@@ -123,77 +220,64 @@ SubmitReport submit_local(const sweep::Expansion& plan, const SubmitOptions& opt
   events.selected(choices, static_cast<int>(reconciled.living.size()));
 
   SubmitReport report;
+  Preparation preparation(options, events);
   cluster::LocalQueue queue;
   queue.max_parallel = options.max_parallel;
   queue.living = reconciled.living;
-  std::map<std::string, ledger::RunRef> refs;                // by run
-  std::map<std::int64_t, std::optional<sweep::Peak>> peaks;  // by threads
   for (const Choice& choice : choices) {
-    if (choice.verdict == Verdict::done) ++report.already;
-    if (choice.verdict == Verdict::others) ++report.others;
+    count(report, choice);
     if (choice.verdict != Verdict::start) continue;
-    const sweep::Planned& point = plan.points[choice.point];
     const fs::path run_dir = project_dir / choice.ref.run;
-    sweep::RunSpec spec;
-    spec.project = options.project;
-    spec.id = point.id;
-    spec.run = choice.ref.run;
-    spec.label = point.label;
-    spec.repeat = choice.ref.repeat;
-    spec.repeats = options.repeats;
-    spec.attempt = free_attempt(run_dir, choice.ref.attempt);
-    spec.user = user;
-    spec.point = point.point;
-    spec.run_dir = run_dir.string();
-    spec.shared_with = options.max_parallel - 1 + static_cast<int>(reconciled.living.size());
-    if (point.point.gpu == "cpu" && reconciled.living.empty() && !interrupted) {
-      const auto threads = point.point.threads;
-      if (!peaks.contains(threads))
-        peaks[threads] = cpu_peak(options.trainer, static_cast<int>(threads));
-      spec.peak = peaks[threads];
-    }
     ledger::RunRef ref = choice.ref;
-    ref.attempt = spec.attempt;
-    refs[ref.run] = ref;
-    std::map<std::string, std::string> env = options.cluster.env;
-    // Threads of several runs that spin while they wait take the cores from each other:
-    // milliseconds an operation.
-    if (options.max_parallel > 1 && std::getenv("OMP_WAIT_POLICY") == nullptr) {
-      env.try_emplace("OMP_WAIT_POLICY", "passive");
-    }
-    for (const auto& [name, value] : point.point.env) env[name] = value;
-    queue.to_start.push_back({.run = spec.run,
-                              .attempt = spec.attempt,
+    ref.attempt = free_attempt(run_dir, choice.ref.attempt);
+    preparation.add(plan.points[choice.point], ref);
+    queue.to_start.push_back({.run = ref.run,
+                              .attempt = ref.attempt,
                               .start = {.trainer = options.trainer,
                                         .run_dir = run_dir,
-                                        .attempt = spec.attempt,
-                                        .spec_json = sweep::run_spec_json(spec),
+                                        .attempt = ref.attempt,
+                                        .spec_json = {},
                                         .user = user,
-                                        .env = env}});
+                                        .env = {},
+                                        .unset = {}}});
   }
-  for (const cluster::AdoptedRun& adopted : queue.living) {
+  std::map<std::string, ledger::RunRef> adopted;  // by run
+  for (const cluster::AdoptedRun& living : queue.living) {
     for (const ledger::Entry& entry : contents.entries) {
       for (const ledger::RunRef& ref : entry.runs) {
-        if (ref.run == adopted.run && ref.attempt == adopted.attempt) refs[ref.run] = ref;
+        if (ref.run == living.run && ref.attempt == living.attempt) adopted[ref.run] = ref;
       }
     }
   }
+  const auto ref_of = [&](const std::string& run) -> const ledger::RunRef& {
+    const auto found = adopted.find(run);
+    return found != adopted.end() ? found->second : preparation.ref(run);
+  };
 
   cluster::QueueEvents queue_events;
+  queue_events.prepare = std::ref(preparation);
   queue_events.intent = [&](const cluster::LocalRun& run) {
-    ledger.append(entry_of(ledger::Op::intent, refs.at(run.run), options.cluster.name));
+    ledger.append(entry_of(ledger::Op::intent, ref_of(run.run), options.cluster.name));
     ++report.started;
   };
   queue_events.accepted = [&](const cluster::LocalRun& run, const ProcessRef& process) {
-    ledger::Entry entry = entry_of(ledger::Op::accepted, refs.at(run.run), options.cluster.name);
+    ledger::Entry entry = entry_of(ledger::Op::accepted, ref_of(run.run), options.cluster.name);
     entry.job = std::to_string(process.pid);
     ledger.append(entry);
   };
-  queue_events.ended = [&](const std::string& run, int, const cluster::Outcome& outcome) {
-    ledger::Entry entry = entry_of(ledger::Op::final, refs.at(run), options.cluster.name);
+  queue_events.ended = [&](const std::string& run, int, const cluster::Outcome& as_logged) {
+    const bool may_be_cancelled =
+        as_logged.status == runlog::Status::partial || as_logged.status == runlog::Status::failed;
+    const bool cancelled = may_be_cancelled && was_cancelled(project_dir, ref_of(run));
+    const cluster::Outcome outcome =
+        cancelled ? cluster::outcome_of_cancelled(as_logged) : as_logged;
+    ledger::Entry entry = entry_of(ledger::Op::final, ref_of(run), options.cluster.name);
     entry.status = outcome.status;
     entry.reason = outcome.reason;
-    ++(outcome.status == runlog::Status::ok ? report.ok : report.failed);
+    int& counted = outcome.status == runlog::Status::ok ? report.ok
+                   : cancelled                          ? report.cancelled
+                                                        : report.failed;
+    ++counted;
     events.ended(run, outcome);
     ledger.append(entry);
   };

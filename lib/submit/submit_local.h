@@ -4,11 +4,14 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/cluster/cluster_file.h"
 #include "lib/cluster/local_queue.h"
+#include "lib/submit/capabilities.h"
 #include "lib/submit/select.h"
 #include "lib/sweep/expand.h"
 
@@ -18,7 +21,8 @@ struct SubmitOptions {
   std::string project;
   std::filesystem::path workspace;  // resolved
   std::filesystem::path trainer;
-  cluster::Cluster cluster;  // of kind local
+  std::optional<Capabilities> capabilities;  // of the trainer; nothing: it does not answer
+  cluster::Cluster cluster;                  // of kind local
   int repeats = 1;
   Only only = Only::missing;
   int max_parallel = 1;
@@ -27,6 +31,7 @@ struct SubmitOptions {
 
 struct SubmitEvents {
   std::function<void(const std::vector<Choice>&, int adopted)> selected;  // before anything starts
+  std::function<void(std::int64_t threads)> measuring;  // the CPU's peak, before the first run
   std::function<void(const std::string& run, const cluster::Outcome&)> ended;
   std::function<void(const cluster::QueueProgress&)> progress;
 };
@@ -34,10 +39,13 @@ struct SubmitEvents {
 struct SubmitReport {
   int started = 0;
   int ok = 0;
-  int failed = 0;       // ended with any status but ok
-  int already = 0;      // done before, not started again
-  int others = 0;       // another user's
-  int not_started = 0;  // interrupted before
+  int failed = 0;                               // ended with any status but ok
+  int cancelled = 0;                            // of `submit cancel`; not among the failed
+  int ok_before = 0;                            // done before, not started again
+  std::map<runlog::Status, int> not_ok_before;  // ended before, not asked for again
+  int unselected = 0;                           // not among what `only` asks for
+  int others = 0;                               // another user's
+  int not_started = 0;                          // interrupted before
 };
 
 // Takes the project's lock, reconciles, appends plan lines, then intent, accepted and final of each

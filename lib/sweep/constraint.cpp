@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
 #include "lib/sweep/axes.h"
+#include "lib/sweep/constraint_tokens.h"
 
 namespace tessera::sweep {
 
@@ -25,82 +26,6 @@ constexpr std::string_view type_name(Type type) {
 }
 
 constexpr std::string_view kDerived[] = {"params", "tokens", "nodes", "device_batch", "accum"};
-
-struct Token {
-  enum class Kind : std::uint8_t { end, number, text, word, symbol };
-  Kind kind = Kind::end;
-  std::string text;
-  std::size_t column = 1;
-};
-
-[[noreturn]] void fail(const std::string& where, std::size_t column, std::string_view what,
-                       std::string_view fix = {}) {
-  throw Error(ExitCode::input, where, fmt::format("column {} of the expression: {}", column, what),
-              fix);
-}
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_word_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
-// Length of the number that begins `rest`: digits, '.', '^', an exponent with its sign.
-std::size_t number_length(std::string_view rest) {
-  std::size_t length = 0;
-  while (length < rest.size()) {
-    const char c = rest[length];
-    const bool sign_of_exponent = (c == '-' || c == '+') && length > 0 &&
-                                  (rest[length - 1] == 'e' || rest[length - 1] == 'E');
-    if (!is_digit(c) && !is_word_start(c) && c != '.' && c != '^' && !sign_of_exponent) break;
-    ++length;
-  }
-  return length;
-}
-
-std::vector<Token> tokens_of(const std::string& text, const std::string& where) {
-  constexpr std::string_view kSymbols[] = {"==", "!=", "<=", ">=", "//", "<", ">", "+", "-",
-                                           "*",  "/",  "%",  "(",  ")",  "[", "]", ","};
-  std::vector<Token> tokens;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const char c = text[at];
-    const std::string_view rest = std::string_view(text).substr(at);
-    if (c == ' ' || c == '\t' || c == '\n') {
-      ++at;
-      continue;
-    }
-    Token token{.kind = Token::Kind::symbol, .text = {}, .column = at + 1};
-    if (is_digit(c)) {
-      token.kind = Token::Kind::number;
-      token.text = rest.substr(0, number_length(rest));
-      at += token.text.size();
-    } else if (is_word_start(c)) {
-      token.kind = Token::Kind::word;
-      while (at < text.size() && (is_word_start(text[at]) || is_digit(text[at]) || text[at] == '.'))
-        token.text += text[at++];
-    } else if (c == '\'' || c == '"') {
-      token.kind = Token::Kind::text;
-      const std::size_t close = text.find(c, at + 1);
-      if (close == std::string::npos) fail(where, at + 1, "this quote is not closed");
-      token.text = text.substr(at + 1, close - at - 1);
-      at = close + 1;
-    } else {
-      const auto* symbol = std::ranges::find_if(
-          kSymbols, [&](std::string_view candidate) { return rest.starts_with(candidate); });
-      if (symbol == std::end(kSymbols)) {
-        fail(where, at + 1, fmt::format("'{}' does not belong here", c),
-             c == '=' ? "comparison is ==" : "");
-      }
-      token.text = *symbol;
-      at += symbol->size();
-    }
-    tokens.push_back(std::move(token));
-  }
-  tokens.push_back({.kind = Token::Kind::end, .text = "the end", .column = text.size() + 1});
-  return tokens;
-}
 
 }  // namespace
 
@@ -126,7 +51,7 @@ class Parser {
   Node whole() {
     Node node = either();
     if (now().kind != Token::Kind::end)
-      fail(where_, now().column, fmt::format("'{}' does not belong here", now().text));
+      fail(where_, now().column, fmt::format("{} does not belong here", shown(now())));
     want(node, Type::boolean, "the expression");
     return node;
   }
@@ -143,7 +68,7 @@ class Parser {
 
   void expect(std::string_view text) {
     if (!take(text))
-      fail(where_, now().column, fmt::format("'{}' where '{}' belongs", now().text, text));
+      fail(where_, now().column, fmt::format("{} where '{}' belongs", shown(now()), text));
   }
 
   void want(const Node& node, Type type, std::string_view what) const {
@@ -277,7 +202,7 @@ class Parser {
       return node;
     }
     if (token.kind == Token::Kind::end || token.kind == Token::Kind::symbol)
-      fail(where_, token.column, fmt::format("'{}' where a value belongs", token.text));
+      fail(where_, token.column, fmt::format("{} where a value belongs", shown(token)));
     ++at_;
     const auto value = [&](Type type, Operand operand) {
       return Node{"value", token.column, type, std::move(operand), {}, {}};

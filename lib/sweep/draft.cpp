@@ -227,11 +227,15 @@ std::optional<Dropped> Draft::cluster_fault() const {
   return std::nullopt;
 }
 
-void Draft::set_environment(Point& point) const {
+void Draft::set_environment(Point& point, std::vector<std::string>& unset) const {
   for (auto at = values_.lower_bound(kEnvironment);
        at != values_.end() && at->first.starts_with(kEnvironment); ++at) {
-    if (const auto* text = std::get_if<std::string>(&at->second))
-      point.env[at->first.substr(kEnvironment.size())] = *text;
+    const std::string name = at->first.substr(kEnvironment.size());
+    if (const auto* text = std::get_if<std::string>(&at->second)) {
+      point.env[name] = *text;
+    } else {
+      unset.push_back(name);
+    }
   }
 }
 
@@ -290,7 +294,8 @@ std::variant<Planned, Dropped> Draft::resolve() const {
   point.deterministic = get<bool>("deterministic");
   point.data = get<std::string>("data");
   point.seed = static_cast<std::uint64_t>(get<std::int64_t>("seed"));
-  set_environment(point);
+  std::vector<std::string> unset_env;
+  set_environment(point, unset_env);
   point.identity = cluster().identity;
   if (point.gpu == "cpu") {
     const auto threads = values_.find("threads");
@@ -306,7 +311,10 @@ std::variant<Planned, Dropped> Draft::resolve() const {
     }
   }
 
-  Planned planned{.point = normalized(std::move(point)), .label = model().name, .id = {}};
+  Planned planned{.point = normalized(std::move(point)),
+                  .label = model().name,
+                  .id = {},
+                  .unset_env = std::move(unset_env)};
   planned.id = point_id(planned.point);
   if (point_json(planned.point).size() > kLongestPoint) {
     throw Error(ExitCode::input, where_,

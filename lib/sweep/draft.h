@@ -54,7 +54,7 @@ class Draft {
   // The global batch, or what keeps it from being known.
   std::variant<std::int64_t, std::string> global_batch() const;
   std::optional<Dropped> cluster_fault() const;
-  void set_environment(Point& point) const;
+  void set_environment(Point& point, std::vector<std::string>& unset) const;
 
   const Surroundings* surroundings_;
   std::string where_;

@@ -44,6 +44,9 @@ struct Planned {
   Point point;  // normalised
   std::string label;
   std::string id;
+  // Variables that an axis says are not set (`env.NAME: null`). No part of the identity: the point
+  // is the one that never had them.
+  std::vector<std::string> unset_env;
 };
 
 struct Dropped {

@@ -37,7 +37,13 @@ Point normalized(Point point) {
   }
   if (point.sharding_strategy != Sharding::hybrid_shard) point.hybrid_group = 0;
   if (point.precision == Precision::fp32) point.mixed_precision = MixedPrecision::default_;
-  if (point.gpu != "cpu") point.threads = 0;
+  if (point.gpu == "cpu") {
+    // Minima in seconds and free orders of summation are a GPU's: a CPU run is the same either way.
+    point.exact_steps = false;
+    point.deterministic = false;
+  } else {
+    point.threads = 0;
+  }
   return point;
 }
 

@@ -15,6 +15,7 @@ namespace tessera::sweep {
 //   fp32                     -> mixed precision DEFAULT
 //   one device, PURE         -> mixed precision DEFAULT
 //   a GPU                    -> threads 0
+//   a CPU                    -> not exact_steps, not deterministic: it has no other way
 Point normalized(Point point);
 
 // First 12 hexadecimal digits of the SHA-256 of canonical_json(point). `point` must be normalized.

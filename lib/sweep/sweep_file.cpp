@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lib/base/file.h"
 #include "lib/model/data_folder.h"
 #include "lib/sweep/duration.h"
 
@@ -219,7 +220,7 @@ void parse_block(Fields& fields, const Reader& reader, Grid& grid) {
 Grid parse_sweep(const Value& value, const std::string& source) {
   Fields fields(value, "a sweep");
   const Value& schema = fields.required("tessera_sweep");
-  if (as_integer(schema) != 1) bad_value(schema, "schema is not known", "this version reads 1");
+  require_schema(schema, 1);
   const Reader reader(source);
   Grid grid;
   if (const Value* project = fields.optional("project")) {
@@ -254,9 +255,8 @@ Grid read_sweep(const std::string& path) {
 
 std::string find_sweep(const std::string& name, const std::string& where) {
   std::error_code ignored;
-  if (fs::is_regular_file(name, ignored)) return name;
-  if (name.find('/') != std::string::npos)
-    throw Error(ExitCode::input, where, fmt::format("no sweep file '{}'", name));
+  if (is_file(name)) return name;
+  if (name.find('/') != std::string::npos) throw_no_file(name, "sweep", where);
   std::vector<std::string> known;
   for (const auto& entry : fs::directory_iterator(data_folder() / "sweeps", ignored))
     known.push_back(entry.path().stem().string());

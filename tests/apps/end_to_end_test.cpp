@@ -1,5 +1,6 @@
 #include "tests/apps/end_to_end.h"
 
+#include <fmt/format.h>
 #include <sys/mount.h>
 
 #include <algorithm>
@@ -170,10 +171,116 @@ TEST_CASE("two submits at once: the second is told who works, and starts nothing
   const CommandResult cancel = e2e.run("submit", {"cancel", "e2e"});
   CHECK(cancel.exit_code == 0);
   CHECK(count_of(cancel.out, "told to end: e2e--") == 1);
-  CHECK(EndToEnd::exit_code(first) == static_cast<int>(ExitCode::runs_failed));
+  CHECK(EndToEnd::exit_code(first) == static_cast<int>(ExitCode::interrupted));
   CHECK(living(e2e).empty());
   CHECK(e2e.run("submit", {"cancel", "e2e"}).out.find("nothing of yours runs here") !=
         std::string::npos);
+}
+
+TEST_CASE("cancel ends a sweep: the submit at work starts no more, and rows say who ended them") {
+  const EndToEnd e2e;
+  e2e.write_sweep("sweep.yaml", "[1, 2, 3]", 1000000);
+  const pid_t submit = e2e.start("submit", kSubmit);
+  REQUIRE(wait_until([&] { return training(e2e); }));
+  const CommandResult cancel = e2e.run("submit", {"cancel"});
+  CAPTURE(cancel.out);
+  CHECK(cancel.exit_code == 0);
+  CHECK(cancel.out.find(fmt::format("the submit at work, pid {}\n", submit)) != std::string::npos);
+  CHECK(EndToEnd::exit_code(submit) == static_cast<int>(ExitCode::interrupted));
+  CHECK(living(e2e).empty());
+  REQUIRE(e2e.states().size() == 1);
+  // With measured steps its figures stand, as partial.
+  const auto attempt = e2e.states().begin()->second.attempts[0];
+  CHECK(attempt.status == runlog::Status::partial);
+  CHECK(attempt.reason == "cancelled by its user");
+  CHECK(count_of(read_file(e2e.logs()[0]), "\"t\":\"footer\"") == 1);
+  const CommandResult status = e2e.run("submit", {"status"});
+  CHECK(status.out.find("1 partial, 2 missing") != std::string::npos);
+  CHECK(status.out.find(": cancelled by its user") != std::string::npos);
+  CHECK(e2e.run("collect", {}).exit_code == 0);
+  CHECK(e2e.results()[1].find("cancelled by its user") != std::string::npos);
+}
+
+TEST_CASE("cancel of one run ends that run, and the submit goes on with the next") {
+  const EndToEnd e2e;
+  e2e.write_sweep("sweep.yaml", "[1, 2]", 1000000);
+  const pid_t submit = e2e.start("submit", kSubmit);
+  REQUIRE(wait_until([&] { return training(e2e); }));
+  const std::string first = e2e.states().begin()->first;
+  CHECK(e2e.run("submit", {"cancel", "e2e", first}).exit_code == 0);
+  REQUIRE(wait_until([&] { return e2e.states().size() == 2 && living(e2e).size() == 1; }));
+  const CommandResult unknown = e2e.run("submit", {"cancel", "e2e", "nope"});
+  CHECK(unknown.exit_code == static_cast<int>(ExitCode::empty));
+  CHECK(unknown.err ==
+        "submit: nope: no run of this project that was started; submit status e2e --all lists its "
+        "runs\n");
+  CHECK(e2e.run("submit", {"cancel", "e2e"}).exit_code == 0);
+  CHECK(EndToEnd::exit_code(submit) == static_cast<int>(ExitCode::interrupted));
+}
+
+TEST_CASE("what was not ok before is said again, and --only says what it leaves out") {
+  const EndToEnd e2e;
+  e2e.write_sweep("sweep.yaml", "[1, 2]", 12);
+  REQUIRE(e2e.run("submit", kSubmit).exit_code == 0);
+  // A run that fails for good: its variable is not what the trainer finds.
+  write_file_atomically(e2e.folder() / "cluster.yaml",
+                        "tessera_cluster: 1\nkind: local\ngpus: {cpu: {per_node: 1}}\n"
+                        "trainer: {path: failing}\n");
+  write_file_atomically(e2e.folder() / "failing", "#!/bin/sh\nexit 11\n");
+  std::filesystem::permissions(e2e.folder() / "failing", std::filesystem::perms::owner_all);
+  std::vector<std::string> failing = kSubmit;
+  failing.insert(failing.end(), {"-c", "cluster.yaml"});
+  const CommandResult first = e2e.run("submit", failing);
+  CAPTURE(first.out);
+  CHECK(first.exit_code == static_cast<int>(ExitCode::runs_failed));
+  CHECK(first.out.find("0 ok, 2 not ok in") != std::string::npos);
+  const CommandResult second = e2e.run("submit", failing);
+  CAPTURE(second.out);
+  CHECK(second.exit_code == static_cast<int>(ExitCode::runs_failed));
+  CHECK(second.out.find("0 to start, 2 not ok before (2 start-fail)\n") != std::string::npos);
+  CHECK(count_of(second.err, "\n") == 1);
+  CHECK(second.err.find("2 runs did not end ok, before; ") != std::string::npos);
+  std::vector<std::string> only_oom = failing;
+  only_oom.insert(only_oom.end(), {"--only", "oom"});
+  const CommandResult oom = e2e.run("submit", only_oom);
+  CHECK(oom.exit_code == 0);
+  CHECK(oom.out.find("0 to start, 2 not selected by --only oom\n") != std::string::npos);
+  std::vector<std::string> only_failed = failing;
+  only_failed.insert(only_failed.end(), {"--only", "failed"});
+  CHECK(e2e.run("submit", only_failed).out.find("2 to start\n") != std::string::npos);
+}
+
+TEST_CASE("what the trainer lacks is dropped with its reason before anything starts") {
+  const EndToEnd e2e;
+  e2e.write_sweep("sweep.yaml", "2", 12,
+                  "include: [{model: tiny.yaml, seq_len: 16, global_batch: 2, gpus: 2}]\n");
+  const CommandResult plan = e2e.run("submit", {"--sweep", "sweep.yaml"});
+  CAPTURE(plan.err);
+  CHECK(plan.out.find("\n2 points of project e2e. Submit with --RUN.\n") != std::string::npos);
+  CHECK(plan.err == "submit: --RUN would drop 1 point: gpus 2: the trainer runs on at most 1\n");
+  const CommandResult run = e2e.run("submit", kSubmit);
+  CAPTURE(run.out);
+  CHECK(run.exit_code == 0);
+  CHECK(run.out.find("1 run, 1 to start; 1 point dropped\n") != std::string::npos);
+  CHECK(run.out.find("1 ok, 0 not ok") != std::string::npos);
+  CHECK(e2e.run("collect", {}).exit_code == 0);
+  REQUIRE(e2e.results().size() == 3);
+  CHECK(e2e.results()[2].find("capability: gpus 2: the trainer runs on at most 1") !=
+        std::string::npos);
+}
+
+TEST_CASE("a variable that an axis says is not set does not come from the submitter") {
+  const EndToEnd e2e;
+  e2e.write_sweep("sweep.yaml", "1", 12, "");
+  ::setenv("OMP_PROC_BIND", "true", 1);
+  std::vector<std::string> unset = kSubmit;
+  unset.insert(unset.end(), {"--set", "env.OMP_PROC_BIND=null"});
+  const CommandResult run = e2e.run("submit", unset);
+  ::unsetenv("OMP_PROC_BIND");
+  CAPTURE(run.err);
+  CHECK(run.exit_code == 0);
+  REQUIRE(e2e.logs().size() == 1);
+  CHECK(read_file(e2e.logs()[0]).find("OMP_PROC_BIND") == std::string::npos);
 }
 
 TEST_CASE("what cannot be written is said in one line, and nothing is trained") {

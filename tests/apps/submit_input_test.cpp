@@ -33,6 +33,8 @@ TEST_CASE("unknown names say the nearest") {
   CHECK(flags({"-c", "lokal"}) == "-c: unknown cluster 'lokal'; did you mean local?");
   CHECK(flags({"--gpu_types", "h100_80g"}) ==
         "--gpu_types: unknown GPU 'h100_80g'; did you mean h100_80gb?");
+  CHECK(flags({"--gpu_types", "h100"}) ==
+        "--gpu_types: unknown GPU 'h100'; did you mean h100_80gb or h100_pcie?");
   CHECK(flags({"-t", "amp_bf61"}) == "-t: unknown value 'amp_bf61'; did you mean amp_bf16?");
   CHECK(flags({"--sharding_strategy", "FULLSHARD"}) ==
         "--sharding_strategy: unknown value 'FULLSHARD'; did you mean FULL_SHARD?");
@@ -86,13 +88,37 @@ TEST_CASE("what contradicts or is missing") {
   CHECK(only({"status", "-m", "7b"}).find("does not go with the verb status") != std::string::npos);
 }
 
+TEST_CASE("a flag that is empty, given twice or without its value is named") {
+  for (const char* flag :
+       {"--steps", "--warmup", "--workspace", "--project", "--where", "--only", "--repeats",
+        "--max-parallel", "--gpu-catalogue", "--attn_impl", "--pack"})
+    CHECK(flags({flag, ""}) == std::string(flag) + ": is empty");
+  CHECK(only({"--sweep", ""}) == "--sweep: is empty");
+  CHECK(only({"-m", ""}) == "--model_yamls: is empty");
+  CHECK(flags({"-t", "fp32", ""}) == "--precisions: is empty");
+  CHECK(flags({"--steps", "20", "--steps", "30"}) == "--steps: is given twice; give it once");
+  CHECK(flags({"--steps"}) == "--steps: needs a value");
+  CHECK(flags({"--RUN", "--json"}) == "--json: prints a plan, --RUN submits it; keep one of them");
+}
+
+TEST_CASE("folders and other things in a file's place") {
+  CHECK(only({"--sweep", "/tmp"}) == "--sweep: '/tmp' is a folder; name a sweep file in it");
+  CHECK(only({"--sweep", "/dev/null"}, ExitCode::input) == "/dev/null: is empty");
+  CHECK(only({"-m", "/tmp", "--batch_sizes", "8"}) ==
+        "-m: '/tmp' is a folder; name a model file in it");
+  CHECK(flags({"-c", "/tmp"}) == "-c: '/tmp' is a folder; name a cluster file in it");
+  CHECK(flags({"--gpu-catalogue", "/tmp"}, ExitCode::io) == "/tmp: cannot be read: Is a directory");
+}
+
 TEST_CASE("illegal projects") {
   const std::string right =
       "; up to 16 of a-z, 0-9 and single dashes, beginning with a letter: mpt-h100";
   CHECK(flags({"--project", "A"}) == "--project: project 'A' holds 'A'" + right);
   CHECK(flags({"--project", "../up"}) == "--project: project '../up' holds '.'" + right);
   CHECK(flags({"--project", "a--b"}).find("holds '--'") != std::string::npos);
-  CHECK(flags({"--project", ""}) == "--project: project '' is empty" + right);
+  CHECK(only({"status", ""}) ==
+        "submit status: project '' is empty; submit status and cancel take a project's name");
+  CHECK(only({"cancel", "../up"}).starts_with("submit cancel: project '../up' holds '.'"));
   CHECK(flags({"--project", "abcdefghijklmnopq"}).find("longer than 16") != std::string::npos);
   CHECK(sweep("project: 7b\nmatrix: {model: 7b, seq_len: 8}\nbatch: {samples: 8}\n") ==
         "s.yaml:2:10: project '7b' does not begin with a letter" + right);

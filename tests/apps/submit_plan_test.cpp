@@ -149,19 +149,28 @@ TEST_CASE("dead flags are taken with one line of warning each") {
 }
 
 TEST_CASE("--axis adds axes, --set sets a value for every point") {
-  const auto planned =
-      plan({"-m", "cpu-2m", "--batch_sizes", "8", "2^4", "--seq_lens", "100", "--axis",
-            "env.NCCL_PROTO=null,LL128", "seed=1,2", "--set", "threads=2", "deterministic=true",
-            "--steps", "12", "--warmup", "3", "--exact-steps"});
+  const auto planned = plan({"-m", "cpu-2m", "--batch_sizes", "8", "2^4", "--seq_lens", "100",
+                             "--axis", "env.NCCL_PROTO=null,LL128", "seed=1,2", "--set",
+                             "threads=2", "--steps", "12", "--warmup", "3"});
   REQUIRE(planned.points.size() == 8);
   for (const auto& point : planned.points) {
     CHECK(point.threads == 2);
-    CHECK(point.deterministic);
     CHECK(point.steps == 12);
-    CHECK(point.exact_steps);
     CHECK(point.gpus == 1);
     CHECK(point.sharding_strategy == Sharding::no_shard);
   }
+}
+
+TEST_CASE("--exact-steps and deterministic are a GPU's: on a CPU they change nothing") {
+  const auto with = [](std::vector<std::string> cluster) {
+    cluster.insert(cluster.end(), {"-m", "7b", "--batch_sizes", "8", "--exact-steps", "--set",
+                                   "deterministic=true"});
+    return plan(cluster).points.at(0);
+  };
+  const auto gpu = with({"-c", "mpt-published", "--gpu_types", "h100_80gb", "-g", "8"});
+  CHECK(gpu.exact_steps);
+  CHECK(gpu.deterministic);
+  CHECK(with({"-c", "local"}) == plan({"-m", "7b", "--batch_sizes", "8"}).points.at(0));
 }
 
 TEST_CASE("--seq_lens, -s, -b and --batch_sizes span together") {
@@ -202,7 +211,9 @@ TEST_CASE("the table shows 40 points and counts the rest, --all shows all") {
   CHECK(some.exit_code == 0);
   CHECK(some.out.find("... 176 more, shown with --all; points by axis:") != std::string::npos);
   CHECK(some.out.find("\n  precision: amp_bf16 209, amp_fp8 7\n") != std::string::npos);
-  CHECK(some.out.ends_with("\n216 points of project mpt. Submit with --RUN.\n"));
+  CHECK(some.out.ends_with(
+      "\n216 points of project mpt. --RUN would refuse it: cluster mpt-published is of kind slurm, "
+      "which can be planned for but not run on yet; run on a cluster of kind local\n"));
   CHECK(lines(some.out) < 60);
   const auto all = submit.run({"--sweep", "mpt-published", "--all"});
   CHECK(lines(all.out) == 1 + 216 + 2);
@@ -222,7 +233,19 @@ TEST_CASE("the table shows every axis that varies, and no column for one that do
         {"seed", "1", "2"},
         {"deterministic", "false", "true"},
         {"exact_steps", "false", "true"}}) {
-    auto arguments = base;
+    // On a CPU these two make no difference.
+    const bool on_gpu = axis == "deterministic" || axis == "exact_steps";
+    auto arguments = on_gpu ? std::vector<std::string>{"-m",
+                                                       "7b",
+                                                       "-c",
+                                                       "mpt-published",
+                                                       "--gpu_types",
+                                                       "h100_80gb",
+                                                       "--batch_sizes",
+                                                       "48",
+                                                       "--microbatch_size",
+                                                       "6"}
+                            : base;
     arguments.insert(arguments.end(), {"--axis", fmt::format("{}={},{}", axis, first, second)});
     const auto result = submit.run(arguments);
     CAPTURE(axis);

@@ -211,6 +211,29 @@ TEST_CASE("every status of a footer is the row's, with its reason") {
   }
 }
 
+TEST_CASE("a cancelled run says so: partial with figures, else cancelled") {
+  for (const bool with_steps : {true, false}) {
+    CAPTURE(with_steps);
+    const test::TemporaryFolder workspace;
+    test::SampleRun run = sample();
+    run.status = with_steps ? Status::partial : Status::failed;
+    run.reason = "interrupted by signal 15";
+    test::write_sample(workspace.path(), run);
+    CHECK(only_row(workspace.path()).reason == "interrupted by signal 15");
+    ledger::Ledger ledger(workspace / "tput", "kim", host_name());
+    ledger::Entry entry;
+    entry.op = ledger::Op::intent;
+    entry.runs = {{.run = test::name_of(run), .id = test::id_of(run)}};
+    ledger.append(entry);
+    entry.op = ledger::Op::cancel;
+    ledger.append(entry);
+    const collect::Row row = only_row(workspace.path());
+    CHECK(row.status == (with_steps ? Status::partial : Status::cancelled));
+    CHECK(row.reason == (with_steps ? "cancelled by its user" : "by its user"));
+    CHECK(row.tokens_per_s.has_value() == with_steps);
+  }
+}
+
 TEST_CASE("steps that were measured before a failure are no result") {
   const test::TemporaryFolder folder;
   test::SampleRun run = sample();

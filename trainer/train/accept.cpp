@@ -1,13 +1,13 @@
 #include "trainer/train/accept.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
 
 #include "lib/base/error.h"
+#include "lib/base/process.h"
 
 namespace tessera::trainer {
 
@@ -19,7 +19,8 @@ constexpr std::int64_t kMostSteps = 1000000;
 constexpr std::int64_t kMostThreads = 1024;
 
 [[noreturn]] void unsupported(std::string_view field, std::string_view what, std::string_view fix) {
-  throw Error(ExitCode::unsupported, fmt::format("point.{}", field), what, fix);
+  throw Error(ExitCode::unsupported, fmt::format("point.{}", field), what,
+              fmt::format("use {}", fix));
 }
 
 [[noreturn]] void wrong(std::string_view field, std::string_view what, std::string_view fix = {}) {
@@ -152,10 +153,7 @@ Setup setup_of(const Point& point) {
 
 int threads_of(const Point& point) {
   if (point.threads > 0) return static_cast<int>(point.threads);
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
-  return std::max(1, CPU_COUNT(&usable));
+  return usable_cpus();
 }
 
 }  // namespace tessera::trainer

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "lib/base/process.h"
 #include "lib/cluster/surroundings.h"
 
 using namespace tessera;
@@ -31,7 +32,7 @@ TEST_CASE("built-in clusters") {
   CHECK(local.kind == Kind::local);
   CHECK(local.max_parallel == 1);
   CHECK(local.workspace.empty());
-  CHECK(view_of(local).cpus == online_cpus());
+  CHECK(view_of(local).cpus == usable_cpus());
   const Cluster published = find_cluster("mpt-published.yaml", "");
   CHECK(published.kind == Kind::slurm);
   REQUIRE(published.gpus.size() == 3);

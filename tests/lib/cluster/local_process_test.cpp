@@ -73,6 +73,20 @@ TEST_CASE("a started run has its specification, its pid file, its environment an
   CHECK_FALSE(signal_local(process, SIGTERM));
 }
 
+TEST_CASE("a variable that is to be unset does not come from the submitter") {
+  const test::TemporaryFolder folder;
+  const auto trainer = program(folder, "trainer", R"(echo "${TESSERA_A-none} ${TESSERA_B-none}")");
+  ::setenv("TESSERA_A", "1", 1);
+  ::setenv("TESSERA_B", "2", 1);
+  LocalStart start = start_of(folder, trainer);
+  start.unset = {"TESSERA_A"};
+  const ProcessRef process = start_local(start, [](const ProcessRef&) {});
+  ::unsetenv("TESSERA_A");
+  ::unsetenv("TESSERA_B");
+  ::waitpid(process.pid, nullptr, 0);
+  CHECK(content(folder / "run/out.1.0.0") == "none 2\n");
+}
+
 TEST_CASE("an attempt is never overwritten, a missing trainer is named") {
   const test::TemporaryFolder folder;
   const auto trainer = program(folder, "trainer", "exit 0");
@@ -154,6 +168,69 @@ TEST_CASE("the queue keeps to its parallelism, in order, and tells how each ende
   CHECK(progress.failed == 6);  // success without a log is none
   CHECK(outcomes["run0"] == Outcome{runlog::Status::start_fail, "ended without a log"});
   CHECK(outcomes["run3"] == Outcome{runlog::Status::host_oom, "out of host memory"});
+}
+
+TEST_CASE("a run is told what may run beside it, not what ended before it") {
+  const test::TemporaryFolder folder;
+  const auto trainer = program(folder, "trainer", "sleep 0.1");
+  const auto companies = [&](int max_parallel, int runs, bool with_living) {
+    LocalQueue queue;
+    queue.max_parallel = max_parallel;
+    static int folders = 0;
+    const auto start_in_new_folder = [&] {
+      LocalStart start = start_of(folder, trainer);
+      start.run_dir = folder / ("company" + std::to_string(++folders));
+      return start;
+    };
+    pid_t living = 0;
+    if (with_living) {
+      const LocalStart start = start_in_new_folder();
+      const ProcessRef process = start_local(start, [](const ProcessRef&) {});
+      living = process.pid;
+      queue.living.push_back(
+          {.run = "living", .attempt = 1, .run_dir = start.run_dir, .process = process});
+    }
+    for (int i = 0; i < runs; ++i)
+      queue.to_start.push_back({.run = std::to_string(i), .start = start_in_new_folder()});
+    std::vector<std::pair<int, int>> seen;  // running, shared_with
+    const std::atomic<bool> interrupted{false};
+    run_local(queue,
+              {.prepare =
+                   [&](LocalRun&, const Company& company) {
+                     seen.emplace_back(company.running, company.shared_with);
+                   },
+               .intent = [](const LocalRun&) {},
+               .accepted = [](const LocalRun&, const ProcessRef&) {},
+               .ended = [](const std::string&, int, const Outcome&) {},
+               .progress = [](const QueueProgress&) {}},
+              interrupted);
+    if (living != 0) ::waitpid(living, nullptr, 0);
+    return seen;
+  };
+  using Seen = std::vector<std::pair<int, int>>;
+  CHECK(companies(1, 2, false) == Seen{{0, 0}, {0, 0}});
+  CHECK(companies(1, 1, true) == Seen{{0, 0}});   // waits for the adopted one, then is alone
+  CHECK(companies(2, 1, false) == Seen{{0, 0}});  // nobody is left to run beside it
+  CHECK(companies(2, 1, true) == Seen{{1, 1}});
+  CHECK(companies(3, 2, false) == Seen{{0, 1}, {1, 1}});
+}
+
+TEST_CASE("a run that was prepared during an interrupt is not started") {
+  const test::TemporaryFolder folder;
+  const auto trainer = program(folder, "trainer", "echo ran");
+  LocalQueue queue;
+  queue.to_start.push_back({.run = "run", .start = start_of(folder, trainer)});
+  std::atomic<bool> interrupted{false};
+  int intents = 0;
+  run_local(queue,
+            {.prepare = [&](LocalRun&, const Company&) { interrupted = true; },
+             .intent = [&](const LocalRun&) { ++intents; },
+             .accepted = [](const LocalRun&, const ProcessRef&) {},
+             .ended = [](const std::string&, int, const Outcome&) {},
+             .progress = [](const QueueProgress&) {}},
+            interrupted);
+  CHECK(intents == 0);
+  CHECK_FALSE(std::filesystem::exists(folder / "run"));
 }
 
 TEST_CASE("an interrupt tells the running ones to end and starts no more") {

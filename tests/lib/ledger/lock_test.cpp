@@ -39,6 +39,26 @@ TEST_CASE("a second submit is told who holds the lock, and gets it afterwards") 
   const ProjectLock again(folder.path(), "lee");
 }
 
+TEST_CASE("who works on a project can be asked") {
+  const test::TemporaryFolder folder;
+  CHECK_FALSE(lock_holder(folder.path()).has_value());
+  {
+    const ProjectLock lock(folder.path(), "kim");
+    const auto holder = lock_holder(folder.path());
+    REQUIRE(holder.has_value());
+    CHECK(holder->user == "kim");
+    CHECK(holder->process == this_process());
+  }
+  CHECK_FALSE(lock_holder(folder.path()).has_value());
+  ProcessRef process = this_process();
+  process.start_ticks += 1;
+  hold(folder, process);  // died without giving it back
+  CHECK_FALSE(lock_holder(folder.path()).has_value());
+  process.host = "another-host";
+  hold(folder, process);
+  CHECK(lock_holder(folder.path()).has_value());
+}
+
 TEST_CASE("a lock breaks by itself only if its process is known to be dead") {
   const test::TemporaryFolder folder;
   ProcessRef dead = this_process();

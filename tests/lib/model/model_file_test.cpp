@@ -101,7 +101,7 @@ TEST_CASE("faults of a model file have their place") {
   CHECK(fault(small + "n_kv_heads: 3\n") ==
         "m.yaml:1:1: n_heads 2 is not a multiple of n_kv_heads 3");
   CHECK(fault(small + "biases: {qkv: true}\n") == "m.yaml:10:9: biases lacks 'out'");
-  CHECK(fault("tessera_model: 2\n") == "m.yaml:1:16: schema is not known; this version reads 1");
+  CHECK(fault("tessera_model: 2\n") == "m.yaml:1:16: format 2 is not known; this version reads 1");
   std::string octal = small;
   octal.replace(octal.find("64"), 2, "011");
   CHECK(fault(octal) == "m.yaml:3:10: '011' has a leading zero; write a decimal integer or 2^n");

@@ -36,8 +36,8 @@ TEST_CASE("what was never run is started by missing and all, not by failed and o
   CHECK(select(kOne, {}, Only::missing, "kim").at(0).verdict == Verdict::start);
   CHECK(select(kOne, {}, Only::missing, "kim").at(0).ref.attempt == 1);
   CHECK(select(kOne, {}, Only::all, "kim").at(0).verdict == Verdict::start);
-  CHECK(select(kOne, {}, Only::failed, "kim").at(0).verdict == Verdict::done);
-  CHECK(select(kOne, {}, Only::oom, "kim").at(0).verdict == Verdict::done);
+  CHECK(select(kOne, {}, Only::failed, "kim").at(0).verdict == Verdict::unselected);
+  CHECK(select(kOne, {}, Only::oom, "kim").at(0).verdict == Verdict::unselected);
 }
 
 TEST_CASE("every status is started by exactly the selections that name it") {
@@ -49,6 +49,7 @@ TEST_CASE("every status is started by exactly the selections that name it") {
   for (const Case& c :
        {Case{Status::ok, "", false, false, false}, Case{Status::partial, "", false, false, false},
         Case{Status::partial, "interrupted", true, false, false},
+        Case{Status::partial, "cancelled by its user", true, false, false},
         Case{Status::failed, "interrupted", true, true, false},
         Case{Status::failed, "ended by signal 9", false, true, false},
         Case{Status::oom, "", false, true, true}, Case{Status::host_oom, "", false, true, true},
@@ -76,11 +77,19 @@ TEST_CASE("every status is started by exactly the selections that name it") {
 TEST_CASE("a later failed attempt never hides an ok one") {
   const Choice choice =
       choose({ended(1, Status::failed), ended(2, Status::ok), ended(3, Status::oom)}, Only::failed);
-  CHECK(choice.verdict == Verdict::done);
-  CHECK(choice.why == "ok");
+  CHECK(choice.verdict == Verdict::unselected);
+  CHECK(choice.status == Status::ok);
   CHECK(choose({ended(1, Status::oom), ended(2, Status::failed, "x")}, Only::oom).verdict ==
-        Verdict::done);
+        Verdict::unselected);
   CHECK(choose({ended(1, Status::ok), ended(3, Status::ok)}, Only::all).ref.attempt == 4);
+}
+
+TEST_CASE("what is passed over by default is done, ok or not; by name it is not selected") {
+  for (const Status status : {Status::ok, Status::oom, Status::start_fail}) {
+    CHECK(choose({ended(1, status)}, Only::missing).verdict == Verdict::done);
+    CHECK(choose({ended(1, status)}, Only::missing).status == status);
+  }
+  CHECK(choose({ended(1, Status::start_fail)}, Only::oom).verdict == Verdict::unselected);
 }
 
 TEST_CASE("an open attempt is running, whatever is asked for") {

@@ -97,8 +97,10 @@ TEST_CASE("faults point at the column") {
   CHECK(fault("gpus") ==
         "column 1 of the expression: the expression must be true or false, not a number");
   CHECK(fault("gpus and true").starts_with("column 1 of the expression: each side of 'and'"));
-  CHECK(fault("gpus == ") == "column 9 of the expression: 'the end' where a value belongs");
-  CHECK(fault("(gpus == 8") == "column 11 of the expression: 'the end' where ')' belongs");
+  CHECK(fault("gpus == ") ==
+        "column 9 of the expression: the expression's end where a value belongs");
+  CHECK(fault("(gpus == 8") ==
+        "column 11 of the expression: the expression's end where ')' belongs");
   CHECK(fault("gpus == 8)") == "column 10 of the expression: ')' does not belong here");
   CHECK(fault("1 < gpus < 9") == "column 10 of the expression: '<' does not belong here");
   CHECK(fault("gpus == 011") == "column 9 of the expression: '011' is not a number");
@@ -110,7 +112,7 @@ TEST_CASE("faults point at the column") {
   CHECK(fault("gpus in []") == "column 10 of the expression: ']' where a value belongs");
   CHECK(fault("batch == 1").starts_with("column 1 of the expression: unknown name 'batch'"));
   CHECK(fault("min() == 1") == "column 5 of the expression: ')' where a value belongs");
-  CHECK(fault("") == "column 1 of the expression: 'the end' where a value belongs");
+  CHECK(fault("") == "column 1 of the expression: the expression's end where a value belongs");
   CHECK(fault("gpus / (gpus - 16) == 1") == "column 6 of the expression: division by zero");
   CHECK(fault("gpus ; 1") == "column 6 of the expression: ';' does not belong here");
   CHECK(fault(std::string(100, '(') + "gpus == 1").find("nested too deeply") != std::string::npos);

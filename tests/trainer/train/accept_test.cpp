@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/submit/capabilities.h"
 #include "tests/temporary.h"
 #include "tests/trainer/train/program.h"
 #include "trainer/train/records.h"
@@ -78,6 +79,46 @@ TEST_CASE("settings that the engine does not act on") {
   }
 }
 
+TEST_CASE("what --capabilities says is what is accepted") {
+  const ProgramResult answer = run_trainer({.arguments = {"--capabilities"}});
+  REQUIRE(answer.exit_code == 0);
+  const submit::Capabilities can = submit::parse_capabilities(parse_json(answer.out, "trainer"));
+  CHECK(can.cpus >= 1);
+  int refused = 0;
+  int accepted = 0;
+  const auto agree = [&](const std::function<void(Point&)>& change) {
+    Point point = small_spec("").point;
+    point.sharding_strategy = Sharding::no_shard;  // as submit hands it over
+    change(point);
+    const auto lacked = submit::lacks(can, point);
+    const Refusal refusal_of_it = refusal([&](Point& p) { p = point; });
+    CAPTURE(lacked.value_or("nothing"));
+    CAPTURE(refusal_of_it.what);
+    CHECK(lacked.has_value() == (refusal_of_it.code == ExitCode::unsupported));
+    ++(lacked ? refused : accepted);
+  };
+  const auto each = [&](auto member) {
+    using Enum = std::remove_reference_t<decltype(member(std::declval<Point&>()))>;
+    for (const auto& [value, name] : Names<Enum>::table) {
+      CAPTURE(name);
+      agree([&, chosen = value](Point& p) { member(p) = chosen; });
+    }
+  };
+  each([](Point& p) -> Precision& { return p.precision; });
+  each([](Point& p) -> MixedPrecision& { return p.mixed_precision; });
+  each([](Point& p) -> Checkpointing& { return p.activation_checkpointing; });
+  each([](Point& p) -> model::Norm& { return p.model.norm; });
+  each([](Point& p) -> model::Positions& { return p.model.positions; });
+  each([](Point& p) -> model::Activation& { return p.model.activation; });
+  agree([](Point& p) { p.model.tied = false; });
+  agree([](Point& p) { p.activation_cpu_offload = true; });
+  agree([](Point& p) { p.data = "c4"; });
+  agree([](Point& p) { p.gpu = "h200"; });
+  agree([](Point& p) { p.gpus = 2; });
+  CHECK(refused >= 5);
+  CHECK(accepted >= 6);
+}
+
 TEST_CASE("settings that contradict themselves") {
   CHECK(refusal([](Point& p) { p.warmup = p.steps; }).code == ExitCode::spec);
   CHECK(refusal([](Point& p) { p.steps = 2000000; }).code == ExitCode::spec);
@@ -106,7 +147,8 @@ TEST_CASE("a refused run has a header and a footer") {
   const ProgramResult result = train_spec(spec);
   CHECK(result.exit_code == 11);
   CHECK(result.err ==
-        "trainer: point.precision: amp_fp8: not a precision of the CPU device; fp32 or amp_bf16\n");
+        "trainer: point.precision: amp_fp8: not a precision of the CPU device; use fp32 or "
+        "amp_bf16\n");
   const auto records = records_of(read_file(log_in(folder.path())));
   CHECK(records.size() == 2);
   CHECK(records[1].at("t") == "footer");

@@ -150,8 +150,19 @@ TEST_CASE("a wrong specification is told by key") {
   wrong["schema"] = 2;
   CHECK(fault(wrong).find("schema 2 is not known") != std::string::npos);
   CHECK(run_trainer({.arguments = {"--spec", "-"}, .input = "{\"schema\":1"}).exit_code == 10);
-  CHECK(run_trainer({.arguments = {"--no-such-flag"}}).exit_code == 2);
-  CHECK(run_trainer({.arguments = {"--threads", "2"}}).exit_code == 2);
+  const auto refused = [](const std::vector<std::string>& arguments) {
+    const ProgramResult result = run_trainer({.arguments = arguments});
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    return result.err;
+  };
+  CHECK(refused({"--no-such-flag"}) == "trainer: --no-such-flag: is no flag; --help lists them\n");
+  CHECK(
+      refused({"--threads", "2"}) ==
+      "trainer: --threads: goes with --measure-peak; the run specification says a run's threads\n");
+  CHECK(refused({"--spec", ""}) == "trainer: --spec: is empty\n");
+  CHECK(refused({"--spec", "a", "--spec", "b"}) ==
+        "trainer: --spec: is given twice; give it once\n");
 }
 
 TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer") {

@@ -1,0 +1,96 @@
+#include "lib/submit/capabilities.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "lib/base/command.h"
+#include "lib/base/error.h"
+
+namespace tessera::submit {
+
+namespace {
+
+bool has(const std::vector<std::string>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::string one_of(std::string_view field, std::string_view value,
+                   const std::vector<std::string>& names) {
+  return fmt::format("{} {}: the trainer has {}", field, value, fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Capabilities parse_capabilities(const Value& json) {
+  // Not through Fields: a newer trainer may say more.
+  const auto member = [&](std::string_view key) -> const Value& {
+    const Value* found = json.find(key);
+    if (found == nullptr) bad_value(json, fmt::format("lacks '{}'", key));
+    return *found;
+  };
+  constexpr std::int64_t kMany = 1 << 20;
+  Capabilities all;
+  all.cpu = as_text(member("cpu"));
+  all.blas = as_text(member("blas"));
+  all.cpus = static_cast<int>(as_integer(member("cpus"), 1, kMany));
+  all.devices = as_texts(member("devices"));
+  all.precisions = as_texts(member("precisions"));
+  all.mixed_precision = as_texts(member("mixed_precision"));
+  all.sharding = as_texts(member("sharding"));
+  all.activation_checkpointing = as_texts(member("activation_checkpointing"));
+  all.norms = as_texts(member("norms"));
+  all.positions = as_texts(member("positions"));
+  all.activations = as_texts(member("activations"));
+  all.data = as_texts(member("data"));
+  all.untied_head = as_bool(member("untied_head"));
+  all.activation_cpu_offload = as_bool(member("activation_cpu_offload"));
+  all.microbatch_auto = as_bool(member("microbatch_auto"));
+  all.max_ranks = as_integer(member("max_ranks"), 1, kMany);
+  return all;
+}
+
+std::optional<Capabilities> ask_capabilities(const std::filesystem::path& trainer) {
+  const CommandResult result = run_command({trainer.string(), "--capabilities"});
+  if (result.exit_code != 0) return std::nullopt;
+  try {
+    return parse_capabilities(parse_json(result.out, trainer.string()));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point) {
+  if (!has(trainer.devices, point.gpu == "cpu" ? "cpu" : "cuda"))
+    return fmt::format("gpu {}: the trainer has no device for it", point.gpu);
+  if (point.gpus > trainer.max_ranks)
+    return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, trainer.max_ranks);
+  const model::Shape& shape = point.model;
+  const auto named = [](auto value) { return std::string(to_text(value)); };
+  const struct {
+    const char* field;
+    std::string value;
+    const std::vector<std::string>& names;
+  } choices[] = {
+      {"precision", named(point.precision), trainer.precisions},
+      {"mixed_precision", named(point.mixed_precision), trainer.mixed_precision},
+      {"sharding_strategy", named(point.sharding_strategy), trainer.sharding},
+      {"activation_checkpointing", named(point.activation_checkpointing),
+       trainer.activation_checkpointing},
+      {"norm", named(shape.norm), trainer.norms},
+      {"positions", named(shape.positions), trainer.positions},
+      {"activation", named(shape.activation), trainer.activations},
+      {"data", point.data, trainer.data},
+  };
+  for (const auto& [field, value, names] : choices) {
+    if (!has(names, value)) return one_of(field, value, names);
+  }
+  if (!shape.tied && !trainer.untied_head)
+    return "the model's head is its own: the trainer has tied";
+  if (point.activation_cpu_offload && !trainer.activation_cpu_offload)
+    return "activation_cpu_offload true: the trainer has false";
+  return std::nullopt;
+}
+
+}  // namespace tessera::submit

@@ -1,0 +1,67 @@
+#include "lib/submit/capabilities.h"
+
+#include <doctest/doctest.h>
+
+#include "lib/base/error.h"
+
+using namespace tessera;
+using namespace tessera::submit;
+
+namespace {
+
+const char* const kAnswer = R"({"trainer": "0.1", "cpu": "EPYC", "blas": "OpenBLAS", "cpus": 4,
+  "devices": ["cpu"], "precisions": ["fp32", "amp_bf16"], "mixed_precision": ["DEFAULT"],
+  "sharding": ["NO_SHARD"], "activation_checkpointing": ["none", "full"], "norms": ["layernorm"],
+  "positions": ["learned"], "activations": ["gelu_erf"], "untied_head": false,
+  "activation_cpu_offload": false, "data": ["synthetic"], "max_ranks": 1, "microbatch_auto": false,
+  "of_a_newer_trainer": 1})";
+
+sweep::Point runnable() {
+  sweep::Point point;
+  point.sharding_strategy = Sharding::no_shard;
+  return point;
+}
+
+template <class Change>
+std::string lacked(Change change) {
+  sweep::Point point = runnable();
+  change(point);
+  return lacks(parse_capabilities(parse_json(kAnswer, "answer")), point).value_or("");
+}
+
+}  // namespace
+
+TEST_CASE("an answer is read, and what lacks a member is named") {
+  const Capabilities can = parse_capabilities(parse_json(kAnswer, "answer"));
+  CHECK(can.cpus == 4);
+  CHECK(can.precisions == std::vector<std::string>{"fp32", "amp_bf16"});
+  CHECK_THROWS_AS(parse_capabilities(parse_json(R"({"cpu": "EPYC"})", "answer")), Error);
+  CHECK_FALSE(ask_capabilities("/none/trainer").has_value());
+  CHECK_FALSE(ask_capabilities("/bin/true").has_value());
+}
+
+TEST_CASE("what the trainer lacks is named with what it has") {
+  using sweep::Point;
+  CHECK(lacked([](Point&) {}).empty());
+  CHECK(lacked([](Point& p) { p.gpu = "h200"; }) == "gpu h200: the trainer has no device for it");
+  CHECK(lacked([](Point& p) { p.gpus = 2; }) == "gpus 2: the trainer runs on at most 1");
+  CHECK(lacked([](Point& p) { p.precision = Precision::amp_fp8; }) ==
+        "precision amp_fp8: the trainer has fp32, amp_bf16");
+  CHECK(lacked([](Point& p) { p.mixed_precision = MixedPrecision::full; }) ==
+        "mixed_precision FULL: the trainer has DEFAULT");
+  CHECK(lacked([](Point& p) { p.sharding_strategy = Sharding::hybrid_shard; }) ==
+        "sharding_strategy HYBRID_SHARD: the trainer has NO_SHARD");
+  CHECK(lacked([](Point& p) { p.activation_checkpointing = Checkpointing::selective; }) ==
+        "activation_checkpointing selective: the trainer has none, full");
+  CHECK(lacked([](Point& p) { p.model.norm = model::Norm::rmsnorm; }) ==
+        "norm rmsnorm: the trainer has layernorm");
+  CHECK(lacked([](Point& p) { p.model.positions = model::Positions::rope; }) ==
+        "positions rope: the trainer has learned");
+  CHECK(lacked([](Point& p) { p.model.activation = model::Activation::swiglu; }) ==
+        "activation swiglu: the trainer has gelu_erf");
+  CHECK(lacked([](Point& p) { p.data = "c4"; }) == "data c4: the trainer has synthetic");
+  CHECK(lacked([](Point& p) { p.model.tied = false; }).starts_with("the model's head is its own"));
+  CHECK(lacked([](Point& p) { p.activation_cpu_offload = true; }) ==
+        "activation_cpu_offload true: the trainer has false");
+  CHECK(lacked([](Point& p) { p.microbatch_size = sweep::kAutoMicrobatch; }).empty());
+}
