@@ -197,29 +197,37 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
     ProgressLine line(stdout);
     int ended = 0;
     int total = 0;
-    add(sum, submit::submit_local(
-                 share, options,
-                 {.selected =
-                      [&](const std::vector<submit::Choice>& choices, int adopted) {
-                        print_selection(plan.project, choices, adopted,
-                                        plan.expansion.dropped.size(), request.only);
-                        total = adopted;
-                        for (const auto& choice : choices)
-                          total += choice.verdict == submit::Verdict::start ? 1 : 0;
-                      },
-                  .measuring =
-                      [&](std::int64_t threads) {
-                        line.message(fmt::format("measuring this CPU's peak with {} thread{}",
-                                                 threads, threads == 1 ? "" : "s"));
-                      },
-                  .ended =
-                      [&](const std::string& run, const cluster::Outcome& outcome) {
-                        line.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended,
-                                                 std::to_string(total).size(), total,
-                                                 to_text(outcome.status), run, details(outcome)));
-                      },
-                  .progress = [&](const cluster::QueueProgress& progress) { line.show(progress); }},
-                 g_interrupted));
+    add(sum,
+        submit::submit_local(
+            share, options,
+            {.selected =
+                 [&](const std::vector<submit::Choice>& choices, int adopted) {
+                   print_selection(plan.project, choices, adopted, plan.expansion.dropped.size(),
+                                   request.only);
+                   total = adopted;
+                   for (const auto& choice : choices)
+                     total += choice.verdict == submit::Verdict::start ? 1 : 0;
+                 },
+             .measuring =
+                 [&](std::int64_t threads) {
+                   line.message(fmt::format("measuring this CPU's peak with {} thread{}", threads,
+                                            threads == 1 ? "" : "s"));
+                 },
+             .ended =
+                 [&](const std::string& run, const cluster::Outcome& outcome) {
+                   line.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended,
+                                            std::to_string(total).size(), total,
+                                            to_text(outcome.status), run, details(outcome)));
+                 },
+             .peak_exceeded =
+                 [&](const std::string& run) {
+                   line.message(fmt::format(
+                       "{}: faster than this CPU's remembered peak, which was measured on a slow "
+                       "moment; the next submit measures it anew, --only all repeats the runs",
+                       run));
+                 },
+             .progress = [&](const cluster::QueueProgress& progress) { line.show(progress); }},
+            g_interrupted));
   }
   fmt::print("{} in {}\n", summary(sum, request.only),
              duration_text(monotonic_seconds() - start_s));

@@ -131,4 +131,11 @@ void cache_cpu_peak(const CpuPeakKey& key, double tflops) {
   write_state("cpu-peaks.json", json);
 }
 
+bool forget_cpu_peak(const CpuPeakKey& key) {
+  Json json = read_state("cpu-peaks.json");
+  if (json.erase(peak_key(key)) == 0) return false;
+  write_state("cpu-peaks.json", json);
+  return true;
+}
+
 }  // namespace tessera::ledger

@@ -43,5 +43,7 @@ struct CpuPeakKey {
 };
 std::optional<double> cached_cpu_peak(const CpuPeakKey& key);
 void cache_cpu_peak(const CpuPeakKey& key, double tflops);
+// False if it was not there.
+bool forget_cpu_peak(const CpuPeakKey& key);
 
 }  // namespace tessera::ledger

@@ -30,11 +30,15 @@ std::string text_of(const Value& value, std::string_view key) {
   return member != nullptr && member->kind == Value::Kind::scalar ? member->text : "";
 }
 
+ledger::CpuPeakKey key_of(const Capabilities& can, int threads) {
+  return {.cpu = can.cpu, .threads = threads, .blas = can.blas};
+}
+
 }  // namespace
 
 std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const Capabilities& can,
                                     int threads, const std::function<void()>& measuring) {
-  const ledger::CpuPeakKey key{.cpu = can.cpu, .threads = threads, .blas = can.blas};
+  const ledger::CpuPeakKey key = key_of(can, threads);
   if (const auto tflops = ledger::cached_cpu_peak(key)) {
     return sweep::Peak{
         .tflops = *tflops,
@@ -53,6 +57,10 @@ std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const 
   // What was measured beside other work is said to be so, and is measured anew the next time.
   if (text_of(*measured, "undisturbed") == "true") ledger::cache_cpu_peak(key, *tflops);
   return sweep::Peak{.tflops = *tflops, .source = text_of(*measured, "source")};
+}
+
+bool forget_cpu_peak(const Capabilities& can, int threads) {
+  return ledger::forget_cpu_peak(key_of(can, threads));
 }
 
 }  // namespace tessera::submit

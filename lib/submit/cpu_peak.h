@@ -16,4 +16,7 @@ namespace tessera::submit {
 std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const Capabilities& can,
                                     int threads, const std::function<void()>& measuring);
 
+// Takes a remembered peak away, so that it is measured anew. False if none is remembered.
+bool forget_cpu_peak(const Capabilities& can, int threads);
+
 }  // namespace tessera::submit

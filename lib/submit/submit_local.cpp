@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -14,7 +13,7 @@
 #include "lib/ledger/lock.h"
 #include "lib/ledger/plan_words.h"
 #include "lib/ledger/state.h"
-#include "lib/submit/cpu_peak.h"
+#include "lib/submit/preparation.h"
 #include "lib/submit/reconcile.h"
 #include "lib/sweep/identity.h"
 
@@ -99,71 +98,6 @@ ledger::Entry entry_of(ledger::Op op, const ledger::RunRef& ref, const std::stri
   entry.runs = {ref};
   return entry;
 }
-
-// Everything that a run of the plan needs to be started, but for what is known only then.
-class Preparation {
- public:
-  Preparation(const SubmitOptions& options, const SubmitEvents& events)
-      : options_(options), events_(events) {}
-
-  void add(const sweep::Planned& point, const ledger::RunRef& ref) {
-    points_[ref.run] = {.point = &point, .ref = ref};
-  }
-  const ledger::RunRef& ref(const std::string& run) const { return points_.at(run).ref; }
-
-  void operator()(cluster::LocalRun& run, const cluster::Company& company) {
-    const auto& [planned, ref] = points_.at(run.run);
-    const sweep::Point& point = planned->point;
-    sweep::RunSpec spec;
-    spec.project = options_.project;
-    spec.id = planned->id;
-    spec.run = ref.run;
-    spec.label = planned->label;
-    spec.repeat = ref.repeat;
-    spec.repeats = options_.repeats;
-    spec.attempt = ref.attempt;
-    spec.user = user_name();
-    spec.point = point;
-    spec.run_dir = run.start.run_dir.string();
-    spec.shared_with = company.shared_with;
-    if (point.gpu == "cpu") {
-      if (company.running == 0) measure_peaks();
-      if (const auto known = peaks_.find(point.threads); known != peaks_.end())
-        spec.peak = known->second;
-    }
-    run.start.spec_json = sweep::run_spec_json(spec);
-    run.start.env = options_.cluster.env;
-    // Threads of several runs that spin while they wait take the cores from each other:
-    // milliseconds an operation.
-    if (options_.max_parallel > 1 && std::getenv("OMP_WAIT_POLICY") == nullptr)
-      run.start.env.try_emplace("OMP_WAIT_POLICY", "passive");
-    for (const auto& [name, value] : point.env) run.start.env[name] = value;
-    run.start.unset = planned->unset_env;
-    for (const std::string& name : planned->unset_env) run.start.env.erase(name);
-  }
-
- private:
-  // Of all thread counts that are wanted, while nothing else runs: once runs overlap there is no
-  // such moment.
-  void measure_peaks() {
-    if (!options_.capabilities) return;
-    for (const auto& [run, each] : points_) {
-      const std::int64_t threads = each.point->point.threads;
-      if (each.point->point.gpu != "cpu" || peaks_.contains(threads)) continue;
-      peaks_[threads] = cpu_peak(options_.trainer, *options_.capabilities,
-                                 static_cast<int>(threads), [&] { events_.measuring(threads); });
-    }
-  }
-
-  struct Each {
-    const sweep::Planned* point;
-    ledger::RunRef ref;
-  };
-  const SubmitOptions& options_;
-  const SubmitEvents& events_;
-  std::map<std::string, Each> points_;                        // by run
-  std::map<std::int64_t, std::optional<sweep::Peak>> peaks_;  // by threads
-};
 
 void count(SubmitReport& report, const Choice& choice) {
   switch (choice.verdict) {
@@ -279,6 +213,8 @@ SubmitReport submit_local(const sweep::Expansion& plan, const SubmitOptions& opt
                                                         : report.failed;
     ++counted;
     events.ended(run, outcome);
+    if (!adopted.contains(run) && preparation.forget_peak_if_exceeded(run, outcome))
+      events.peak_exceeded(run);
     ledger.append(entry);
   };
   queue_events.progress = events.progress;

@@ -33,6 +33,8 @@ struct SubmitEvents {
   std::function<void(const std::vector<Choice>&, int adopted)> selected;  // before anything starts
   std::function<void(std::int64_t threads)> measuring;  // the CPU's peak, before the first run
   std::function<void(const std::string& run, const cluster::Outcome&)> ended;
+  // The run was faster than the remembered peak, which has been forgotten.
+  std::function<void(const std::string& run)> peak_exceeded;
   std::function<void(const cluster::QueueProgress&)> progress;
 };
 

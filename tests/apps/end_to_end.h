@@ -78,13 +78,18 @@ lr: 1.0e-3
 
   std::vector<std::string> command(const std::string& program,
                                    const std::vector<std::string>& arguments) const {
-    const char* bin = std::getenv("TESSERA_BIN");
-    REQUIRE(bin != nullptr);
     std::vector<std::string> words{"/usr/bin/env", "-C", folder_.path().string(),
                                    "TESSERA_STATE_DIR=" + (folder_ / "state").string(),
-                                   std::string(bin) + "/" + program};
+                                   EndToEnd::program(program)};
     words.insert(words.end(), arguments.begin(), arguments.end());
     return words;
+  }
+
+  // Where a program of the build is.
+  static std::string program(const std::string& name) {
+    const char* bin = std::getenv("TESSERA_BIN");
+    REQUIRE(bin != nullptr);
+    return std::string(bin) + "/" + name;
   }
 
   CommandResult run(const std::string& program, const std::vector<std::string>& arguments) const {

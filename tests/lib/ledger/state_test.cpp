@@ -76,4 +76,8 @@ TEST_CASE("a measured peak holds for its CPU, threads and BLAS only") {
   CpuPeakKey other = key;
   other.threads = 1;
   CHECK_FALSE(cached_cpu_peak(other).has_value());
+  CHECK_FALSE(forget_cpu_peak(other));
+  CHECK(cached_cpu_peak(key) == 0.17);
+  CHECK(forget_cpu_peak(key));
+  CHECK_FALSE(cached_cpu_peak(key).has_value());
 }
