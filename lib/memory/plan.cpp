@@ -21,7 +21,7 @@ class PlanBuilder {
         low_(bytes_of(compute_dtype(config.precision))),
         rows_(config.microbatch * config.seq_len),
         recomputes_(config.checkpointing != Checkpointing::none) {
-    plan_.actions = schedule(config.shape.n_layers, 1, config.checkpointing);
+    plan_.actions = schedule(config.shape, 1, config.checkpointing);
   }
 
   Plan build() {
@@ -108,16 +108,15 @@ class PlanBuilder {
   }
 
   void block(const std::string& name, int first, int last) {
-    const std::int64_t attention = shape().n_heads * shape().head_dim;
     const auto activation = [&](const char* part, std::int64_t cols) {
       add(fmt::format("{}.{}", name, part), rows_ * cols * low_, first, last);
     };
     activation("norm1", shape().d_model);
-    activation("qkv", qkv_width());
-    activation("attention", attention);
+    activation("qkv", model::qkv_width(shape()));
+    activation("attention", model::attention_width(shape()));
     activation("mid", shape().d_model);
     activation("norm2", shape().d_model);
-    activation("up", shape().ffn);
+    activation("up", model::mlp_in_width(shape()));
     activation("act", shape().ffn);
     for (const char* statistic : {"mean1", "rstd1", "mean2", "rstd2"})
       add(fmt::format("{}.{}", name, statistic), rows_ * bytes_of(DType::f32), first, last);
@@ -137,17 +136,13 @@ class PlanBuilder {
     const int first = head_tick();
     const int last = backward(0);
     add("dx", rows_ * shape().d_model * low_, first, tick(ActionKind::backward, 0));
-    add("dnorm", rows_ * std::max(shape().d_model, shape().n_heads * shape().head_dim) * low_,
-        first, last);
+    add("dnorm", rows_ * std::max(shape().d_model, model::attention_width(shape())) * low_, first,
+        last);
     // Not while logits exist.
     const int after_head = backward_begin();
-    add("dwide", rows_ * std::max(qkv_width(), shape().ffn) * low_, after_head, last);
+    add("dwide", rows_ * std::max(model::qkv_width(shape()), shape().ffn) * low_, after_head, last);
     add("row_sum", rows_ * shape().n_heads * bytes_of(DType::f32), after_head, last);
     add("partials", scratch_.partials, first, last);
-  }
-
-  std::int64_t qkv_width() const {
-    return (shape().n_heads + 2 * shape().n_kv_heads) * shape().head_dim;
   }
 
   const Config& config_;

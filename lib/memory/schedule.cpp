@@ -5,11 +5,13 @@
 #include <limits>
 
 #include "lib/base/error.h"
+#include "lib/memory/units.h"
 
 namespace tessera::memory {
 
-std::vector<Action> schedule(std::int64_t blocks, std::int64_t microbatches,
+std::vector<Action> schedule(const model::Shape& shape, std::int64_t microbatches,
                              Checkpointing checkpointing) {
+  const std::int64_t blocks = shape.n_layers;
   constexpr std::int64_t kMost = std::numeric_limits<std::int16_t>::max();
   if (blocks >= kMost || microbatches > kMost) {
     throw Error(ExitCode::unsupported, "schedule",
@@ -32,7 +34,7 @@ std::vector<Action> schedule(std::int64_t blocks, std::int64_t microbatches,
     add(ActionKind::backward, 0, microbatch);
   }
   add(ActionKind::norm, 0, microbatches - 1);
-  for (std::int64_t unit = 0; unit <= blocks; ++unit)
+  for (std::int64_t unit = 0; unit < unit_count(shape); ++unit)
     add(ActionKind::update, unit, microbatches - 1);
   return actions;
 }

@@ -14,6 +14,7 @@
 #include "lib/base/names.h"
 #include "lib/memory/dtype.h"
 #include "lib/model/settings.h"
+#include "lib/model/shape.h"
 
 namespace tessera::memory {
 
@@ -34,8 +35,9 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-// The actions of a step in the order of issue. `blocks` and `microbatches` at most 32,767.
-std::vector<Action> schedule(std::int64_t blocks, std::int64_t microbatches,
+// The actions of a step in the order of issue. Blocks and `microbatches` at most 32,767. A head of
+// its own has no action but its update: `head` works on it too.
+std::vector<Action> schedule(const model::Shape& shape, std::int64_t microbatches,
                              Checkpointing checkpointing);
 
 // First tick of this kind, unit and microbatch, or -1.

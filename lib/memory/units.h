@@ -1,9 +1,10 @@
 // The parts that a model's parameters are kept in: what is gathered, reduced and updated as one.
 //
-// Unit 0 is the root: token table (once when the head is tied to it), positions, final norm. Units
-// 1 to n_layers are the blocks in forward order. A unit's parameters lie in one flat buffer:
-// matrices first, then vectors, so that weight decay is one offset; each begins at a multiple of
-// 256 bytes in any dtype. Pure values: the same for every world size, device and precision.
+// Unit 0 is the root: token table (once when the head is tied to it), learned positions, final
+// norm. Units 1 to n_layers are the blocks in forward order; a head of its own is the last unit. A
+// unit's parameters lie in one flat buffer: matrices first, then vectors, so that weight decay is
+// one offset; each begins at a multiple of 256 bytes in any dtype. Pure values: the same for every
+// world size, device and precision.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,8 @@ struct Unit {
   FlatBuffer trained;
   const Parameter& parameter(std::string_view name) const;  // Error(internal) if there is none
 };
+
+std::int64_t unit_count(const model::Shape& shape);
 
 // The shape's units. Initial values are MPT's: matrices and tables normal with sqrt(2 / columns)
 // (Kaiming, fan in), those that end a residual branch divided by sqrt(2 n_layers); biases 0, gains

@@ -8,19 +8,28 @@ std::int64_t padded_vocab(std::int64_t vocab) {
   return (vocab + 127) / 128 * 128;
 }
 
+std::int64_t qkv_width(const Shape& shape) {
+  return (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim;
+}
+
+std::int64_t attention_width(const Shape& shape) {
+  return shape.n_heads * shape.head_dim;
+}
+
+std::int64_t mlp_in_width(const Shape& shape) {
+  return shape.activation == Activation::swiglu ? 2 * shape.ffn : shape.ffn;
+}
+
 std::int64_t parameter_count(const Shape& shape, std::int64_t seq_len) {
   const std::int64_t d = shape.d_model;
-  const std::int64_t attention_width = shape.n_heads * shape.head_dim;
-  const std::int64_t qkv_width = attention_width + 2 * shape.n_kv_heads * shape.head_dim;
-  const std::int64_t mlp_in_width =
-      shape.activation == Activation::swiglu ? 2 * shape.ffn : shape.ffn;
+  const std::int64_t qkv = qkv_width(shape);
+  const std::int64_t mlp_in = mlp_in_width(shape);
   const std::int64_t norm = shape.norm == Norm::layernorm && shape.biases.norm ? 2 * d : d;
 
-  std::int64_t block =
-      2 * norm + qkv_width * d + d * attention_width + mlp_in_width * d + d * shape.ffn;
-  if (shape.biases.qkv) block += qkv_width;
+  std::int64_t block = 2 * norm + qkv * d + d * attention_width(shape) + mlp_in * d + d * shape.ffn;
+  if (shape.biases.qkv) block += qkv;
   if (shape.biases.out) block += d;
-  if (shape.biases.mlp) block += mlp_in_width + d;
+  if (shape.biases.mlp) block += mlp_in + d;
 
   std::int64_t total = shape.vocab * d + shape.n_layers * block + norm;
   if (shape.positions == Positions::learned) total += seq_len * d;

@@ -39,6 +39,12 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
+// Columns of the packed queries, keys and values; of attention's result; of the MLP's first product
+// (gate and up for swiglu).
+std::int64_t qkv_width(const Shape& shape);
+std::int64_t attention_width(const Shape& shape);
+std::int64_t mlp_in_width(const Shape& shape);
+
 // Rows that the engine stores for the vocabulary: the next multiple of 128. Never enters a formula.
 std::int64_t padded_vocab(std::int64_t vocab);
 

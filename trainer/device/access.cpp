@@ -58,6 +58,11 @@ void ranges(const BiasGrad& o, Ranges& r) {
   r.write(o.partials);
   r.write(o.dbias, o.accumulate);
 }
+void ranges(const Rope& o, Ranges& r) {
+  Tensor rotated = o.qkv;
+  rotated.cols = (o.shape.q_heads + o.shape.kv_heads) * o.shape.head_dim;
+  r.write(rotated, true);
+}
 void ranges(const AttentionForward& o, Ranges& r) {
   r.read(o.qkv);
   r.write(o.out);

@@ -9,8 +9,8 @@ namespace tessera::trainer {
 // visit_fields(op, f): f(fields...).
 template <class F>
 void visit_fields(const AttentionShape& o, F&& f) {
-  const auto& [batch, seq, q_heads, kv_heads, head_dim, scale] = o;
-  f(batch, seq, q_heads, kv_heads, head_dim, scale);
+  const auto& [batch, seq, q_heads, kv_heads, head_dim, scale, alibi_bias_max] = o;
+  f(batch, seq, q_heads, kv_heads, head_dim, scale, alibi_bias_max);
 }
 template <class F>
 void visit_fields(const Tensor& o, F&& f) {
@@ -26,6 +26,11 @@ template <class F>
 void visit_fields(const BiasGrad& o, F&& f) {
   const auto& [dy, dbias, partials, accumulate] = o;
   f(dy, dbias, partials, accumulate);
+}
+template <class F>
+void visit_fields(const Rope& o, F&& f) {
+  const auto& [shape, qkv, theta, backward] = o;
+  f(shape, qkv, theta, backward);
 }
 template <class F>
 void visit_fields(const AttentionForward& o, F&& f) {

@@ -1,5 +1,8 @@
 #include "trainer/device/ops.h"
 
+#include <bit>
+#include <cmath>
+
 #include "trainer/device/parts.h"
 
 namespace tessera::trainer {
@@ -28,6 +31,15 @@ Cost cost_of(const Gemm& o) {
 }
 Cost cost_of(const BiasGrad& o) {
   return {0, bytes(o.dy) + bytes(o.dbias, o.accumulate)};
+}
+Tensor rotated_columns(const Rope& o) {
+  Tensor part = o.qkv;
+  part.cols = (o.shape.q_heads + o.shape.kv_heads) * o.shape.head_dim;
+  return part;
+}
+
+Cost cost_of(const Rope& o) {
+  return {0, 2 * bytes(rotated_columns(o))};
 }
 Cost cost_of(const AttentionForward& o) {
   return {2 * attention_product_flops(o.shape), bytes(o.qkv) + bytes(o.out) + bytes(o.lse)};
@@ -85,6 +97,7 @@ Cost cost_of(const Init& o) {
 struct NameOf {
   const char* operator()(const Gemm&) const { return "gemm"; }
   const char* operator()(const BiasGrad&) const { return "bias_grad"; }
+  const char* operator()(const Rope&) const { return "rope"; }
   const char* operator()(const AttentionForward&) const { return "attention_forward"; }
   const char* operator()(const AttentionBackward&) const { return "attention_backward"; }
   const char* operator()(const NormForward&) const { return "norm_forward"; }
@@ -106,6 +119,16 @@ struct NameOf {
 
 const char* op_name(const Op& op) {
   return std::visit(NameOf{}, op);
+}
+
+double alibi_slope(std::int64_t head, std::int64_t heads, double bias_max) {
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(heads)));
+  std::int64_t number = head + 1;
+  if (power != heads) {
+    const std::int64_t odd = power / 2;
+    number = head < odd ? 2 * (head + 1) : 2 * (head - odd) + 1;
+  }
+  return std::exp2(-bias_max * static_cast<double>(number) / static_cast<double>(power));
 }
 
 std::int64_t bias_grad_partials(std::int64_t rows, std::int64_t cols) {

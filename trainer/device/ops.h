@@ -78,6 +78,25 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   float scale = 0;  // of Q K^T
+  // ALiBi: each score gets slope x (key - query), slope = alibi_slope(head, q_heads, this). 0:
+  // none.
+  float alibi_bias_max = 0;
+};
+
+// Slope of one of `heads` heads of queries (ALiBi, Press et al. 2022, as MPT has it): 2^(-bias_max
+// (head + 1) / heads) if heads is a power of two; else of the next power's slopes every second one,
+// from the second, then from the first.
+double alibi_slope(std::int64_t head, std::int64_t heads, double bias_max);
+
+// Rotary positions, in place on the q and k columns of qkv: in each head, the pair x[i], x[i + D/2]
+// of row t turns by the angle (t mod seq) theta^(-2 i / D), D = head_dim (the order of Llama's and
+// Qwen's checkpoints). Angles in f64, one rounding an element. `backward`: by the negative angle,
+// which is the gradient.
+struct Rope {
+  AttentionShape shape;
+  Tensor qkv;
+  double theta = 10000;
+  bool backward = false;
 };
 
 // Causal attention. qkv [batch * seq, (q_heads + 2 kv_heads) * head_dim], packed q | k | v; out
@@ -202,7 +221,7 @@ struct Init {
   std::uint64_t first_index = 0;
 };
 
-using Op = std::variant<Gemm, BiasGrad, AttentionForward, AttentionBackward, NormForward,
+using Op = std::variant<Gemm, BiasGrad, Rope, AttentionForward, AttentionBackward, NormForward,
                         NormBackward, ActForward, ActBackward, Embed, EmbedBackward, CrossEntropy,
                         SumLoss, Cast, SquaredNorm, FinishNorm, AdamW, Init>;
 

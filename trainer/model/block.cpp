@@ -8,6 +8,8 @@ namespace tessera::trainer {
 
 namespace {
 
+constexpr float kAlibiBiasMax = 8;  // MPT's
+
 // One set of kept tensors for each block, or, where blocks are computed again, one for all.
 std::string set_name(const Memory& memory, std::int64_t layer) {
   if (memory.config().checkpointing == Checkpointing::none) return fmt::format("b{}", layer);
@@ -36,7 +38,7 @@ Tensors tensors_of(const Pass& pass, std::int64_t layer) {
                              DType::f32);
   t.mid = activation("mid", pass.width());
   t.norm2 = activation("norm2", pass.width());
-  t.up = activation("up", pass.shape().ffn);
+  t.up = activation("up", model::mlp_in_width(pass.shape()));
   t.act = activation("act", pass.shape().ffn);
   t.branch = pass.activation("branch", pass.width());
   t.mean1 = statistic("mean1");
@@ -53,7 +55,13 @@ AttentionShape attention_shape(const Pass& pass) {
           .q_heads = shape.n_heads,
           .kv_heads = shape.n_kv_heads,
           .head_dim = shape.head_dim,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
+          .alibi_bias_max = shape.positions == model::Positions::alibi ? kAlibiBiasMax : 0};
+}
+
+void rope(const Pass& pass, const Tensor& qkv, bool backward) {
+  if (pass.shape().positions != model::Positions::rope) return;
+  pass.emit(Rope{.shape = attention_shape(pass), .qkv = qkv, .backward = backward});
 }
 
 NormForward norm1(const Pass& pass, const Tensors& t) {
@@ -69,6 +77,7 @@ NormForward norm1(const Pass& pass, const Tensors& t) {
 // From norm1 to what the MLP's last product reads.
 void middle(const Pass& pass, const Tensors& t) {
   pass.linear("qkv", t.norm1, t.qkv);
+  rope(pass, t.qkv, false);
   pass.emit(AttentionForward{
       .shape = attention_shape(pass), .qkv = t.qkv, .out = t.attention, .lse = t.lse});
   pass.linear("out", t.attention, t.branch);
@@ -136,8 +145,11 @@ void block_backward(const Pass& pass, std::int64_t layer) {
   const Tensor dqkv = pass.activation("dwide", pass.qkv_width());
 
   pass.linear_backward("down", t.act, dx, dact);
-  pass.emit(ActBackward{.kind = pass.shape().activation, .x = t.up, .dy = dact, .dx = dact});
-  pass.linear_backward("up", t.norm2, dact, dnorm);
+  // Of gate and up, twice as wide as dact, the gradient takes the place of what it is made from.
+  const bool swiglu = pass.shape().activation == model::Activation::swiglu;
+  const Tensor dup = swiglu ? t.up : dact;
+  pass.emit(ActBackward{.kind = pass.shape().activation, .x = t.up, .dy = dact, .dx = dup});
+  pass.linear_backward("up", t.norm2, dup, dnorm);
   norm_backward(pass, "norm2", dnorm, t.mid, t.mean2, t.rstd2, dx);
 
   pass.linear_backward("out", t.attention, dx, dattention);
@@ -150,6 +162,7 @@ void block_backward(const Pass& pass, std::int64_t layer) {
       .dqkv = dqkv,
       .row_sum = pass.memory.tensor("row_sum", pass.sequences * pass.shape().n_heads,
                                     pass.seq_len(), DType::f32)});
+  rope(pass, dqkv, true);
   pass.linear_backward("qkv", t.norm1, dqkv, dnorm);
   norm_backward(pass, "norm1", dnorm, t.x, t.mean1, t.rstd1, dx);
 }

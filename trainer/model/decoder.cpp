@@ -105,8 +105,8 @@ std::int64_t gradient_partials(const memory::Config& config) {
   for (const std::int64_t sequences :
        memory::microbatches(config.device_batch, config.microbatch)) {
     const std::int64_t rows = sequences * config.seq_len;
-    const std::int64_t qkv = (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim;
-    for (const std::int64_t cols : {qkv, shape.d_model, shape.ffn})
+    for (const std::int64_t cols :
+         {model::qkv_width(shape), shape.d_model, model::mlp_in_width(shape)})
       most = std::max(most, bias_grad_partials(rows, cols));
     most = std::max(most, norm_partials(rows, shape.d_model));
   }

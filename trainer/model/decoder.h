@@ -1,5 +1,5 @@
-// The decoder's forward and backward as sequences of operations, for any device: MPT's shape
-// (learned positions, norm before each branch, tied head).
+// The decoder's forward and backward as sequences of operations, for any device and any shape: norm
+// before each branch, everything else as model::Shape says.
 #pragma once
 
 #include "trainer/model/memory.h"

@@ -24,10 +24,8 @@ struct Pass {
   std::int64_t seq_len() const { return memory.config().seq_len; }
   std::int64_t rows() const { return sequences * seq_len(); }
   std::int64_t width() const { return shape().d_model; }
-  std::int64_t attention_width() const { return shape().n_heads * shape().head_dim; }
-  std::int64_t qkv_width() const {
-    return (shape().n_heads + 2 * shape().n_kv_heads) * shape().head_dim;
-  }
+  std::int64_t attention_width() const { return model::attention_width(shape()); }
+  std::int64_t qkv_width() const { return model::qkv_width(shape()); }
 
   void emit(const Op& op) const {
     out.push_back({op, static_cast<std::int16_t>(unit), phase, tick});

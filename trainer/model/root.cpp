@@ -57,26 +57,30 @@ void head(const Pass& pass) {
                   .mean = pass.statistic("mean"),
                   .rstd = pass.statistic("rstd")});
 
-  const Tensor table = pass.parameter("token_table");
+  // [padded vocab, d]
+  const std::int64_t unit = shape.tied ? 0 : shape.n_layers + 1;
+  const char* name = shape.tied ? "token_table" : "head.weight";
+  const Tensor weight = pass.memory.parameter(unit, name);
+  const Tensor dweight = pass.memory.gradient(unit, name);
   const Tensor dfinal = pass.activation("dnorm", pass.width());
   const Tensor targets = batch_part(pass, layout.targets, pass.rows());
   const Tensor row_loss = pass.statistic("row_loss");
   const std::int64_t chunk = memory::head_chunk_rows(pass.memory.config());
   for (std::int64_t begin = 0; begin < pass.rows(); begin += chunk) {
     const std::int64_t count = std::min(chunk, pass.rows() - begin);
-    const Tensor logits = pass.memory.tensor("logits", count, table.rows, pass.memory.compute());
+    const Tensor logits = pass.memory.tensor("logits", count, weight.rows, pass.memory.compute());
     const Tensor x = rows_of(final, begin, count);
-    pass.emit(Gemm{.a = x, .b = table, .d = logits});
+    pass.emit(Gemm{.a = x, .b = weight, .d = logits});
     pass.emit(CrossEntropy{.logits = logits,
                            .targets = columns_of(targets, begin, count),
                            .row_loss = columns_of(row_loss, begin, count),
                            .vocab = shape.vocab,
                            .in = inputs});
     pass.emit(
-        Gemm{.a = logits, .b = table, .d = rows_of(dfinal, begin, count), .transpose_b = false});
+        Gemm{.a = logits, .b = weight, .d = rows_of(dfinal, begin, count), .transpose_b = false});
     pass.emit(Gemm{.a = logits,
                    .b = x,
-                   .d = pass.gradient("token_table"),
+                   .d = dweight,
                    .transpose_a = true,
                    .transpose_b = false,
                    .accumulate = pass.accumulate || begin > 0});
@@ -99,14 +103,15 @@ void head(const Pass& pass) {
 void embed_backward(const Pass& pass) {
   const memory::BatchLayout layout = memory::batch_layout(pass.memory.config(), pass.sequences);
   const Tensor dtable = pass.gradient("token_table");
-  pass.emit(EmbedBackward{.order = batch_part(pass, layout.order, pass.rows()),
-                          .starts = batch_part(pass, layout.starts, dtable.rows + 1),
-                          .dy = pass.activation("dx", pass.width()),
-                          .dtable = dtable,
-                          .dpositions = pass.gradient("positions"),
-                          .seq = pass.seq_len(),
-                          .accumulate_table = true,  // on the head's
-                          .accumulate_positions = pass.accumulate});
+  pass.emit(
+      EmbedBackward{.order = batch_part(pass, layout.order, pass.rows()),
+                    .starts = batch_part(pass, layout.starts, dtable.rows + 1),
+                    .dy = pass.activation("dx", pass.width()),
+                    .dtable = dtable,
+                    .dpositions = pass.gradient("positions"),
+                    .seq = pass.seq_len(),
+                    .accumulate_table = pass.shape().tied || pass.accumulate,  // on the head's
+                    .accumulate_positions = pass.accumulate});
 }
 
 }  // namespace tessera::trainer

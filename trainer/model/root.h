@@ -9,8 +9,8 @@ namespace tessera::trainer {
 void embed_forward(const Pass& pass);
 
 // From mid and branch of the last block to the loss, and back to dx, the gradient of their sum; of
-// parameters: the table's by the head (the embedding's is added later), the final norm's. By chunks
-// of rows: the full logits never exist.
+// parameters: the head's (of a tied table, to which the embedding's is added later) and the final
+// norm's. By chunks of rows: the full logits never exist.
 void head(const Pass& pass);
 
 // dx -> gradient of positions, and what the embedding adds to the table's.

@@ -74,34 +74,6 @@ Case gemm_blocks() {
   return c;
 }
 
-Case attention(std::int64_t batch, std::int64_t seq, std::int64_t q_heads, std::int64_t kv_heads,
-               std::int64_t head_dim) {
-  Case c;
-  c.name = "attention batch " + std::to_string(batch) + " seq " + std::to_string(seq) + " heads " +
-           std::to_string(q_heads) + "/" + std::to_string(kv_heads) + "x" +
-           std::to_string(head_dim);
-  c.build = [=](Arena& a) {
-    const AttentionShape s{batch,    seq,      q_heads,
-                           kv_heads, head_dim, 1 / std::sqrt(static_cast<float>(head_dim))};
-    const std::int64_t width = (q_heads + 2 * kv_heads) * head_dim;
-    const Tensor qkv = a.in("qkv", batch * seq, width, 1.5, 0, 2);
-    const Tensor out = a.out("out", batch * seq, q_heads * head_dim, 1);
-    const Tensor lse = a.statistics("lse", batch * q_heads, seq);
-    const Tensor dout = a.in("dout", batch * seq, q_heads * head_dim);
-    Tensor row_sum = a.scratch(batch * q_heads * seq);
-    row_sum.rows = batch * q_heads;
-    row_sum.cols = row_sum.ld = seq;
-    return std::vector<Op>{
-        AttentionForward{s, qkv, out, lse},
-        AttentionBackward{s, qkv, out, lse, dout, a.out("dqkv", batch * seq, width, 3), row_sum}};
-  };
-  c.objective = {{"out", "dout"}};
-  c.gradients = {{"qkv", "dqkv"}};
-  c.f32_tolerance = 4e-6;
-  c.bf16_tolerance = 6e-3;
-  return c;
-}
-
 enum class Residual { none, add, in_place };
 
 Case norm(model::Norm kind, std::int64_t rows, std::int64_t cols, Residual residual, bool bias) {
@@ -357,13 +329,8 @@ std::vector<Case> make_cases() {
                         linear(100, 20, 31, false, true),
                         linear(1, 1, 1, true, false),
                         gemm_rest(),
-                        gemm_blocks(),
-                        attention(2, 64, 2, 2, 32),
-                        attention(1, 77, 3, 3, 16),
-                        attention(2, 131, 4, 2, 24),
-                        attention(1, 200, 3, 1, 80),
-                        attention(2, 1, 2, 1, 8),
-                        attention(1, 17, 1, 1, 5)};
+                        gemm_blocks()};
+  for (Case& each : attention_cases()) all.push_back(std::move(each));
   for (const Norm kind : {Norm::layernorm, Norm::rmsnorm}) {
     for (const Residual residual : {Residual::none, Residual::add, Residual::in_place}) {
       all.push_back(norm(kind, 37, 67, residual, true));

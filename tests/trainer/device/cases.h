@@ -36,4 +36,7 @@ struct Case {
 
 const std::vector<Case>& cases();
 
+// The part of them that is attention and positions.
+std::vector<Case> attention_cases();
+
 }  // namespace tessera::trainer::test

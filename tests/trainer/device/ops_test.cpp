@@ -29,10 +29,10 @@ std::int64_t total(const std::vector<std::span<const std::byte>>& ranges) {
 
 TEST_CASE("every operation has its own name") {
   std::set<std::string> names;
-  for (const Op& op : std::vector<Op>{Gemm{}, BiasGrad{}, AttentionForward{}, AttentionBackward{},
-                                      NormForward{}, NormBackward{}, ActForward{}, ActBackward{},
-                                      Embed{}, EmbedBackward{}, CrossEntropy{}, SumLoss{}, Cast{},
-                                      SquaredNorm{}, FinishNorm{}, AdamW{}, Init{}}) {
+  for (const Op& op : std::vector<Op>{
+           Gemm{}, BiasGrad{}, Rope{}, AttentionForward{}, AttentionBackward{}, NormForward{},
+           NormBackward{}, ActForward{}, ActBackward{}, Embed{}, EmbedBackward{}, CrossEntropy{},
+           SumLoss{}, Cast{}, SquaredNorm{}, FinishNorm{}, AdamW{}, Init{}}) {
     names.insert(op_name(op));
   }
   CHECK(names.size() == std::variant_size_v<Op>);
@@ -55,6 +55,14 @@ TEST_CASE("FLOPs and bytes of a GEMM and of attention") {
   CHECK(cost(AttentionForward{s, {}, {}, {}}).matmul_flops == 2 * product);
   CHECK(cost(AttentionBackward{s, {}, {}, {}, {}, {}, {}}).matmul_flops == 5 * product);
   CHECK(cost(ActForward{model::Activation::gelu_erf, a, a}).matmul_flops == 0);
+}
+
+// MPT's gen_slopes for 4 and for 6 heads.
+TEST_CASE("ALiBi's slopes") {
+  const double four[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256};
+  const double six[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256, 1.0 / 2, 1.0 / 8};
+  for (std::int64_t head = 0; head < 4; ++head) CHECK(alibi_slope(head, 4, 8) == four[head]);
+  for (std::int64_t head = 0; head < 6; ++head) CHECK(alibi_slope(head, 6, 8) == six[head]);
 }
 
 TEST_CASE("a view's gaps are not accessed") {

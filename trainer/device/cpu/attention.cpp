@@ -113,6 +113,19 @@ void add_over_queries(const ComputeKernels<C>& kernels, bool diagonal, std::int6
   }
 }
 
+// What ALiBi adds to scores that are still to be multiplied by the scale: [keys, kTile], key 0 of
+// the tile `distance` positions after query 0.
+template <class C>
+void add_alibi(const AttentionShape& s, std::int64_t q_head, std::int64_t keys,
+               std::int64_t distance, C* scores) {
+  if (s.alibi_bias_max == 0) return;
+  const C slope = static_cast<C>(alibi_slope(q_head, s.q_heads, s.alibi_bias_max) / s.scale);
+  for (std::int64_t key = 0; key < keys; ++key) {
+    for (std::int64_t query = 0; query < kTile; ++query)
+      scores[key * kTile + query] += slope * static_cast<C>(distance + key - query);
+  }
+}
+
 // Where the heads lie in a row of qkv.
 struct Columns {
   std::int64_t q, k, v;
@@ -157,6 +170,7 @@ void forward_tile(const AttentionForward& op, const Context& context, std::int64
     pack(io, rows + column.v, op.qkv.ld, keys, s.head_dim, v, head);
     score_tile(math, diagonal, keys, s.head_dim, k, head, q, scores,
                -std::numeric_limits<C>::infinity());
+    add_alibi(s, q_head, keys, other * kTile - first, scores);
     math.softmax_step(scores, keys, static_cast<C>(s.scale), maximum, sum, rescale);
     if (other > 0) {
       for (std::int64_t i = 0; i < queries; ++i) math.multiply(out + i * head, rescale[i], head);
@@ -232,6 +246,7 @@ void backward_head(const AttentionBackward& op, const Context& context, std::int
         pack(io, rows + column.v, op.qkv.ld, keys, s.head_dim, v, head);
         score_tile(math, diagonal, keys, s.head_dim, k, head, q_transposed, p,
                    -std::numeric_limits<C>::infinity());
+        add_alibi(s, q_head, keys, other * kTile - first, p);
         score_tile(math, diagonal, keys, s.head_dim, v, head, dout_transposed, ds, C(0));
         math.softmax_backward(p, ds, keys, static_cast<C>(s.scale), lse, row_sum);
         add_over_queries(math, diagonal, keys, queries, head, p, dout, dv + other * kTile * head);

@@ -124,6 +124,16 @@ void attention(const AttentionShape& s, const Tensor& qkv, const Tensor& out, co
   c.view("lse", lse, s.batch * s.q_heads, s.seq, compute_dtype(qkv.dtype));
 }
 
+void rules(const Rope& o, const Checker& c) {
+  const AttentionShape& s = o.shape;
+  c.need(s.batch > 0 && s.seq > 0 && s.q_heads > 0 && s.kv_heads > 0 && s.head_dim > 0,
+         "a dimension is not positive");
+  c.need(s.head_dim % 2 == 0, fmt::format("head_dim {} is odd", s.head_dim));
+  c.need(o.theta > 0, "theta is not positive");
+  c.floating("qkv", o.qkv);
+  c.view("qkv", o.qkv, s.batch * s.seq, (s.q_heads + 2 * s.kv_heads) * s.head_dim, o.qkv.dtype);
+}
+
 void rules(const AttentionForward& o, const Checker& c) {
   attention(o.shape, o.qkv, o.out, o.lse, c);
 }

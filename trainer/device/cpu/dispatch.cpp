@@ -7,6 +7,7 @@ namespace {
 struct WorkspaceOf {
   int threads;
   std::int64_t operator()(const Gemm& op) const { return gemm_workspace_bytes(op); }
+  std::int64_t operator()(const Rope& op) const { return rope_workspace_bytes(op, threads); }
   std::int64_t operator()(const AttentionForward& op) const {
     return attention_workspace_bytes(op, threads);
   }

@@ -30,6 +30,8 @@ class Mixer {
       word(reinterpret_cast<std::uintptr_t>(field));
     } else if constexpr (std::is_same_v<T, float>) {
       word(std::bit_cast<std::uint32_t>(field));
+    } else if constexpr (std::is_same_v<T, double>) {
+      word(std::bit_cast<std::uint64_t>(field));
     } else if constexpr (std::is_enum_v<T> || std::is_integral_v<T>) {
       word(static_cast<std::uint64_t>(field));
     } else {

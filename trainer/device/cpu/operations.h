@@ -28,6 +28,7 @@ std::span<const Kernels* const> supported_kernels();
 
 void run(const Gemm& op, const Context& context);
 void run(const BiasGrad& op, const Context& context);
+void run(const Rope& op, const Context& context);
 void run(const AttentionForward& op, const Context& context);
 void run(const AttentionBackward& op, const Context& context);
 void run(const NormForward& op, const Context& context);
@@ -45,6 +46,7 @@ void run(const AdamW& op, const Context& context);
 void run(const Init& op, const Context& context);
 
 std::int64_t gemm_workspace_bytes(const Gemm& op);
+std::int64_t rope_workspace_bytes(const Rope& op, int threads);
 std::int64_t attention_workspace_bytes(const AttentionForward& op, int threads);
 std::int64_t attention_workspace_bytes(const AttentionBackward& op, int threads);
 
