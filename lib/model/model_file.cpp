@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "lib/base/file.h"
+#include "lib/base/numbers.h"
 #include "lib/model/data_folder.h"
+#include "lib/model/foreign.h"
 
 namespace tessera::model {
 
@@ -27,25 +29,21 @@ Biases parse_biases(const Value& value) {
   return biases;
 }
 
-// "125m" before "1b" before "13b": by the number that the name says, others behind.
-double said_size(const std::string& name) {
-  double size = 0;
-  std::size_t at = 0;
-  while (at < name.size() && name[at] >= '0' && name[at] <= '9')
-    size = size * 10 + (name[at++] - '0');
-  if (at == 0 || at + 1 != name.size()) return 1e18;
-  return name[at] == 'm' ? size : size * 1000;
+// "qwen2.5-14b" is {"qwen2.5-", 14000}: what to sort by, so that 3b comes before 14b, and 125m,
+// whose family has no name, first.
+std::pair<std::string, double> family_and_size(const std::string& name) {
+  const std::size_t begin = name.rfind('-') + 1;  // 0 where there is none
+  const auto number = parse_number(std::string_view(name).substr(begin, name.size() - begin - 1));
+  const double unit = name.ends_with('b') ? 1000 : 1;
+  return {name.substr(0, begin), number.value_or(0) * unit};
 }
 
-}  // namespace
-
-Model parse_model(const Value& value, const std::string& source) {
+Model parse_own(const Value& value) {
   Fields fields(value, "a model");
   const Value& schema = fields.required("tessera_model");
   require_schema(schema, 1);
   const auto count = [](const Value& number) { return as_integer(number, 1, kLargest); };
   Model model;
-  model.source = source;
   const Value& name = fields.required("name");
   model.name = as_text(name);
   if (model.name.empty() || model.name.size() > 64)
@@ -77,17 +75,47 @@ Model parse_model(const Value& value, const std::string& source) {
     shape.activation = as_name<Activation>(*activation);
   if (const Value* biases = fields.optional("biases")) shape.biases = parse_biases(*biases);
   if (const Value* tied = fields.optional("tied")) shape.tied = as_bool(*tied);
+  if (const Value* eps = fields.optional("norm_eps")) shape.norm_eps = as_number(*eps);
+  if (const Value* theta = fields.optional("rope_theta")) shape.rope_theta = as_number(*theta);
   fields.finish();
-  if (const auto fault = contradiction(shape)) bad_value(value, *fault);
+  return model;
+}
+
+Model parse_any(const Value& value, const std::string& source) {
+  if (value.find("tessera_model") != nullptr) return parse_own(value);
+  if (value.find("model_type") != nullptr) return parse_hugging_face(value, source);
+  if (is_llm_foundry(value)) return parse_llm_foundry(value, source);
+  bad_value(value, "is no model",
+            "a model says tessera_model: 1, or is Hugging Face's config.json (model_type) or "
+            "llm-foundry's YAML (name: mpt_causal_lm)");
+}
+
+// A pipe or a file of any name. YAML in braces is not JSON, and JSON with tabs is not YAML.
+Value parse_either(const std::string& text, const std::string& path) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') {
+    try {
+      return parse_json(text, path);
+    } catch (const Error&) {
+      return parse_yaml(text, path);
+    }
+  }
+  return parse_yaml(text, path);
+}
+
+}  // namespace
+
+Model parse_model(const Value& value, const std::string& source) {
+  Model model = parse_any(value, source);
+  model.source = source;
+  if (const auto fault = contradiction(model.shape)) bad_value(value, *fault);
   return model;
 }
 
 Model read_model(const std::string& path) {
-  if (path.ends_with(".json")) {
-    throw Error(ExitCode::refused, path, "Hugging Face's config.json is not read yet",
-                "write the shape as a tessera_model YAML");
-  }
-  return parse_model(read_yaml(path), path);
+  const std::string text = read_file(path);
+  return parse_model(path.ends_with(".json") ? parse_json(text, path) : parse_either(text, path),
+                     path);
 }
 
 std::vector<std::string> built_in_models() {
@@ -96,7 +124,7 @@ std::vector<std::string> built_in_models() {
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names, [](const std::string& a, const std::string& b) {
-    return std::pair(said_size(a), a) < std::pair(said_size(b), b);
+    return family_and_size(a) < family_and_size(b);
   });
   return names;
 }

@@ -1,4 +1,5 @@
-// Model files: `tessera_model: 1` YAML (docs/formats.md, "Models"), built-in or the user's own.
+// Model files (docs/formats.md, "Models"): `tessera_model: 1` YAML, built-in or the user's own,
+// Hugging Face's config.json and llm-foundry's YAML.
 #pragma once
 
 #include <string>
@@ -14,15 +15,17 @@ struct Model {
   std::string name;
   Shape shape;
   std::int64_t max_seq_len = 0;  // of the recipe; a point's seq_len replaces it
-  double lr = 0;                 // peak learning rate of the recipe
+  double lr = 1e-4;              // peak learning rate of the recipe, where the file says one
   std::string source;            // path of the file
 };
 
-// Error(input) with the place of the fault.
+// A model in any of the formats: which one, its content says. Error(input) with the place of the
+// fault, Error(refused) for a model that is not built (lib/model/foreign.h).
 Model parse_model(const Value& value, const std::string& source);
 Model read_model(const std::string& path);
 
-// Names of the built-in models, shortest number first: 125m, 350m, ... cpu-2m.
+// Names of the built-in models: MPT's first, then by family, each by size: 125m, ... 70b, cpu-2m,
+// ... gpt2-124m, ... tinyllama-1.1b.
 std::vector<std::string> built_in_models();
 
 // A built-in name ("7b", also "7b.yaml"), or a file: what holds a '/' or names an existing file.

@@ -4,6 +4,21 @@
 
 namespace tessera::model {
 
+namespace {
+
+constexpr double kMostParameters = 1e15;
+
+// At least the number of parameters but for learned positions, where the exact count could
+// overflow.
+double largest_count(const Shape& shape) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const double width = 2 * (real(shape.n_heads) + real(shape.n_kv_heads)) * real(shape.head_dim) +
+                       3 * real(shape.ffn);
+  return real(shape.d_model) * (real(shape.n_layers) * width + 2 * real(shape.vocab));
+}
+
+}  // namespace
+
 std::int64_t padded_vocab(std::int64_t vocab) {
   return (vocab + 127) / 128 * 128;
 }
@@ -47,6 +62,18 @@ std::optional<std::string> contradiction(const Shape& shape) {
   }
   if (shape.norm == Norm::rmsnorm && shape.biases.norm)
     return "rmsnorm has no bias; set biases.norm to false";
+  if (!(shape.norm_eps > 0 && shape.norm_eps < 1))
+    return fmt::format("norm_eps {} is not between 0 and 1", shape.norm_eps);
+  if (!(shape.rope_theta > 1 && shape.rope_theta <= 1e12))
+    return fmt::format("rope_theta {} is not between 1 and 1e12", shape.rope_theta);
+  if (shape.positions != Positions::rope && shape.rope_theta != Shape{}.rope_theta) {
+    return fmt::format("rope_theta {} in a model whose positions are {}; leave it out",
+                       shape.rope_theta, to_text(shape.positions));
+  }
+  if (largest_count(shape) > kMostParameters) {
+    return fmt::format("sizes that give about {:.0e} parameters; at most {:.0e}",
+                       largest_count(shape), kMostParameters);
+  }
   return std::nullopt;
 }
 

@@ -35,7 +35,9 @@ struct Shape {
   Positions positions = Positions::learned;
   Activation activation = Activation::gelu_erf;
   Biases biases;
-  bool tied = true;  // the head is the token table
+  bool tied = true;            // the head is the token table
+  double norm_eps = 1e-5;      // added to the variance (layernorm) or the mean square (rmsnorm)
+  double rope_theta = 10'000;  // rope only: a pair's angle is position * theta^(-2i / head_dim)
   bool operator==(const Shape&) const = default;
 };
 
@@ -53,6 +55,8 @@ std::int64_t padded_vocab(std::int64_t vocab);
 std::int64_t parameter_count(const Shape& shape, std::int64_t seq_len);
 
 // What makes the shape impossible ("n_heads 12 is not a multiple of n_kv_heads 5"), or nothing.
+// Sizes must be positive; a shape with a rope_theta that nothing reads is impossible too, so that
+// one computation has one shape.
 std::optional<std::string> contradiction(const Shape& shape);
 
 }  // namespace tessera::model

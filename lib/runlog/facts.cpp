@@ -11,8 +11,8 @@ namespace tessera::runlog {
 
 namespace {
 
-constexpr std::size_t kDataBytes = 100;
-constexpr std::size_t kImageBytes = 80;
+constexpr std::size_t kDataBytes = 64;
+constexpr std::size_t kImageBytes = 64;
 constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kSourceBytes = 80;
 constexpr std::size_t kWordBytes = 40;
@@ -51,6 +51,8 @@ void each_member(F& facts, Visit visit) {
   visit("activation", facts.activation);
   visit("biases", facts.biases);
   visit("tied", facts.tied);
+  visit("norm_eps", facts.norm_eps);
+  visit("rope_theta", facts.rope_theta);
   visit("gpus", facts.gpus);
   visit("nodes", facts.nodes);
   visit("seq_len", facts.seq_len);
@@ -161,6 +163,8 @@ void absorb_model(Facts& facts, const Json& record) {
   take(record, "activation", facts.activation);
   take(record, "tied", facts.tied);
   take(record, "biases", facts.biases);
+  take(record, "norm_eps", facts.norm_eps);
+  take(record, "rope_theta", facts.rope_theta);
 }
 
 void absorb_effective(Facts& facts, const Json& record) {
@@ -277,10 +281,9 @@ Json row_json(const Facts& facts) {
   cut_to(kSourceBytes, {&cut.peak_source});
   cut_to(kImageBytes, {&cut.image});
   cut_to(kNameBytes, {&cut.device_name, &cut.hosts, &cut.blas});
-  cut_to(kWordBytes, {&cut.label, &cut.job, &cut.user, &cut.cluster, &cut.gpu_requested, &cut.gpu,
-                      &cut.recompute});
+  cut_to(kWordBytes, {&cut.label, &cut.job, &cut.user, &cut.cluster, &cut.gpu_requested, &cut.gpu});
   cut_to(kVersionBytes, {&cut.driver, &cut.trainer, &cut.commit, &cut.cuda, &cut.cublaslt,
-                         &cut.cudnn, &cut.nccl, &cut.attention});
+                         &cut.cudnn, &cut.nccl, &cut.attention, &cut.recompute});
   if (cut.env) {
     std::size_t bytes = 0;
     std::erase_if(*cut.env, [&](const auto& variable) {
@@ -320,6 +323,7 @@ std::optional<model::Shape> shape_of(const Facts& facts) {
   const auto has_bias = [&](const char* layer) {
     return biases.find(fmt::format(",{},", layer)) != std::string::npos;
   };
+  const model::Shape usual;
   return model::Shape{.d_model = *facts.d_model,
                       .n_layers = *facts.n_layers,
                       .n_heads = *facts.n_heads,
@@ -334,7 +338,9 @@ std::optional<model::Shape> shape_of(const Facts& facts) {
                                  .out = has_bias("out"),
                                  .mlp = has_bias("mlp"),
                                  .norm = has_bias("norm")},
-                      .tied = *facts.tied};
+                      .tied = *facts.tied,
+                      .norm_eps = facts.norm_eps.value_or(usual.norm_eps),
+                      .rope_theta = facts.rope_theta.value_or(usual.rope_theta)};
 }
 
 }  // namespace tessera::runlog

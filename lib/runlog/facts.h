@@ -33,7 +33,8 @@ struct Facts {
       n_params, n_trainable;
   std::optional<std::string> norm, positions, activation;
   std::optional<bool> tied;
-  std::optional<std::string> biases;  // the layers that have one, "qkv,out,mlp,norm"
+  std::optional<std::string> biases;           // the layers that have one, "qkv,out,mlp,norm"
+  std::optional<double> norm_eps, rope_theta;  // absent: those of a shape that says none
   // effective
   std::optional<std::int64_t> gpus, nodes, seq_len, global_batch, microbatch_size, accum,
       hybrid_group, threads, shared_with, steps_asked, warmup_asked;
@@ -62,8 +63,8 @@ struct Facts {
 void absorb(Facts& facts, const Json& record);
 
 // The footer's `row`: all that the footer record does not say itself. Text is cut, so that the
-// largest footer fits one record: env 300 bytes, data 100, peak_source and image 80, device_name,
-// hosts and blas 64, versions 24, other words 40.
+// largest footer fits one record: env 300 bytes, peak_source 80, data, image, device_name, hosts
+// and blas 64, versions, attention and recompute 24, other words 40.
 Json row_json(const Facts& facts);
 // From a whole footer record; members of the wrong type are left out.
 Facts parse_row(const Json& footer);

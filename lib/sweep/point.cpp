@@ -33,8 +33,13 @@ void write_model(JsonWriter& json, const model::Shape& shape, double lr, bool al
   if (all || shape.n_kv_heads != shape.n_heads) json.integer("n_kv_heads", shape.n_kv_heads);
   json.integer("n_layers", shape.n_layers);
   if (all || shape.norm != defaults.norm) json.text("norm", to_text(shape.norm));
+  if (all || shape.norm_eps != defaults.norm_eps) json.number("norm_eps", shape.norm_eps);
   if (all || shape.positions != defaults.positions)
     json.text("positions", to_text(shape.positions));
+  if (shape.positions == model::Positions::rope &&
+      (all || shape.rope_theta != defaults.rope_theta)) {
+    json.number("rope_theta", shape.rope_theta);
+  }
   if (all || shape.tied != defaults.tied) json.boolean("tied", shape.tied);
   json.integer("vocab", shape.vocab);
   json.close();
@@ -113,6 +118,8 @@ model::Shape parse_shape(const Value& value, double& lr) {
   if (const Value* act = fields.optional("activation"))
     shape.activation = as_name<model::Activation>(*act);
   if (const Value* tied = fields.optional("tied")) shape.tied = as_bool(*tied);
+  if (const Value* eps = fields.optional("norm_eps")) shape.norm_eps = as_number(*eps);
+  if (const Value* theta = fields.optional("rope_theta")) shape.rope_theta = as_number(*theta);
   if (const Value* biases = fields.optional("biases")) {
     Fields members(*biases, "biases");
     shape.biases.qkv = as_bool(members.required("qkv"));

@@ -47,6 +47,36 @@ Planned plan(std::vector<std::string> arguments, int expected_code = 0) {
 
 }  // namespace
 
+TEST_CASE("-m takes other programs' models, by what is in the file") {
+  SubmitProgram submit;
+  submit.write("config.json",
+               R"({"model_type": "llama", "_name_or_path": "me/Tiny", "hidden_size": 128,
+                   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                   "intermediate_size": 256, "vocab_size": 1000, "max_position_embeddings": 512,
+                   "rope_theta": 500000.0})");
+  submit.write("mpt.yaml",
+               "model: {name: mpt_causal_lm, d_model: 128, n_heads: 2, n_layers: 2, "
+               "max_seq_len: 64, vocab_size: 1000}\noptimizer: {lr: 3.0e-4}\n");
+  const CommandResult result =
+      submit.run({"-m", "config.json", "mpt.yaml", "--seq_lens", "64", "--batch_sizes", "8",
+                  "--microbatch_size", "1", "-g", "8", "-c", "mpt-published", "--gpu_types",
+                  "h100_80gb", "--json"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const auto points = nlohmann::json::parse(result.out).at("points");
+  REQUIRE(points.size() == 2);
+  CHECK(points[0].at("label") == "Tiny");
+  CHECK(points[0].at("slug") == "tiny-s64-8g");
+  CHECK(points[0].at("point").at("model").at("rope_theta") == 500000);
+  CHECK(points[0].at("point").at("model").at("norm_eps") == 1e-6);
+  CHECK(points[1].at("label") == "mpt");
+  CHECK(points[1].at("point").at("model").at("lr") == 3e-4);
+  submit.write("other.json", R"({"model_type": "falcon"})");
+  CHECK(submit.fault({"-m", "other.json"}, ExitCode::refused) ==
+        "other.json:model_type: model_type 'falcon' is not built; one of llama, qwen2, mistral, "
+        "gpt2, mpt");
+}
+
 TEST_CASE("the README's example of llm-foundry is 8 points, not 20") {
   const auto planned =
       plan({"-m", "13b", "30b", "-t", "fp16", "-b", "21", "21", "-s", "11", "14", "-g", "8"});

@@ -54,9 +54,11 @@ TEST_CASE("every published row: the parameter count is n_params exactly") {
 
 TEST_CASE("the built-in models are well formed and named as their file") {
   const auto names = built_in_models();
-  REQUIRE(names.size() == 12);
+  REQUIRE(names.size() == 26);
   CHECK(names.front() == "125m");
   CHECK(names[8] == "70b");
+  CHECK(std::vector(names.begin() + 9, names.begin() + 14) ==
+        std::vector<std::string>{"cpu-2m", "cpu-6m", "cpu-20m", "gpt2-124m", "gpt2-1558m"});
   for (const auto& name : names) {
     CAPTURE(name);
     const Model model = find_model(name, "");
@@ -84,7 +86,11 @@ TEST_CASE("a model is a name, a name with .yaml or a file") {
 
 TEST_CASE("an unknown model names the nearest one") {
   CHECK(unknown("7bb") == "--model_yamls: unknown model '7bb'; did you mean 7b?");
-  CHECK(unknown("llama").starts_with("--model_yamls: unknown model 'llama'; one of 125m, 350m"));
+  CHECK(unknown("llama") ==
+        "--model_yamls: unknown model 'llama'; did you mean llama-2-7b or llama-3-8b or "
+        "llama-3.1-70b?");
+  CHECK(
+      unknown("sequoia").starts_with("--model_yamls: unknown model 'sequoia'; one of 125m, 350m"));
   CHECK(unknown("no/such.yaml") == "--model_yamls: no model file 'no/such.yaml'");
   CHECK(unknown("").starts_with("--model_yamls: unknown model ''"));
 }
@@ -105,7 +111,19 @@ TEST_CASE("faults of a model file have their place") {
   std::string octal = small;
   octal.replace(octal.find("64"), 2, "011");
   CHECK(fault(octal) == "m.yaml:3:10: '011' has a leading zero; write a decimal integer or 2^n");
-  CHECK_THROWS_AS(read_model("config.json"), Error);
+  CHECK(fault(small + "norm_eps: 0\n") == "m.yaml:1:1: norm_eps 0 is not between 0 and 1");
+  CHECK(fault(small + "rope_theta: 5.0e+5\n") ==
+        "m.yaml:1:1: rope_theta 500000 in a model whose positions are learned; leave it out");
+  CHECK(fault(small + "positions: rope\nrope_theta: 1\n") ==
+        "m.yaml:1:1: rope_theta 1 is not between 1 and 1e12");
+  CHECK(fault(small + "positions: rope\nhead_dim: 31\n") ==
+        "m.yaml:1:1: rope needs an even head_dim, not 31");
+  CHECK(
+      fault(small + "n_kv_heads: 2^31\nhead_dim: 2^31\n").starts_with("m.yaml:1:1: n_heads 2 is"));
+  std::string deep = small;
+  deep.replace(deep.find("n_layers: 2"), 11, "n_layers: 2^32");
+  CHECK(fault(deep + "head_dim: 2^32\n") ==
+        "m.yaml:1:1: sizes that give about 9e+21 parameters; at most 1e+15");
 }
 
 TEST_CASE("TESSERA_DATA names the folder, a wrong one is said") {

@@ -39,6 +39,9 @@ TEST_CASE("a footer alone gives back every fact and figure") {
   CHECK(parsed->first.mem_peak_bytes == 61203283968);
   CHECK_FALSE(parsed->first.power_w_mean.has_value());
   CHECK(shape_of(parsed->second)->ffn == 16384);
+  // Logs of before these two were written.
+  CHECK(shape_of(parsed->second)->norm_eps == 1e-5);
+  CHECK(shape_of(parsed->second)->rope_theta == 1e4);
 }
 
 TEST_CASE("what is not known is absent, never 0 or -1") {
@@ -95,6 +98,9 @@ TEST_CASE("the largest footer fits one write to a pipe") {
                       &facts.n_trainable, &facts.hybrid_group, &facts.device_count}) {
     *count = kLargest;
   }
+  // Of a possible shape.
+  facts.norm_eps = 1.2345678901234567e-300;
+  facts.rope_theta = 123456.78901234567;
   facts.gemm_measured_tflops = kLong;
   facts.peak_tflops = kLong;
   Footer footer = test::sample_footer();

@@ -43,6 +43,8 @@ Point unusual() {
   point.model.activation = model::Activation::swiglu;
   point.model.biases = {.qkv = false, .out = false, .mlp = false, .norm = false};
   point.model.tied = false;
+  point.model.norm_eps = 1e-6;
+  point.model.rope_theta = 5e5;
   point.lr = 3.0e-4;
   point.microbatch_size = kAutoMicrobatch;
   point.precision = Precision::amp_fp8;
@@ -176,6 +178,7 @@ TEST_CASE("every member of a point changes its id") {
   differs([&](Point& p) { p.model.norm = other.model.norm; });
   differs([&](Point& p) { p.model.n_kv_heads = 8; });
   differs([&](Point& p) { p.model.tied = false; });
+  differs([&](Point& p) { p.model.norm_eps = 1e-6; });
   differs([&](Point& p) { p.lr = other.lr; });
   differs([&](Point& p) { p.seq_len = 1; });
   differs([&](Point& p) { p.global_batch = 8; });
@@ -199,6 +202,19 @@ TEST_CASE("every member of a point changes its id") {
   differs([&](Point& p) { p.seed = 18; });
   differs([&](Point& p) { p.env["A"] = "1"; });
   differs([&](Point& p) { p.identity["A"] = "1"; });
+}
+
+TEST_CASE(
+    "rope_theta is in the id of a model with rope, and 10000 is what a point without it has") {
+  Point point = example();
+  point.model.positions = model::Positions::rope;
+  const std::string id = point_id(point);
+  CHECK(canonical_json(point).find("rope_theta") == std::string::npos);
+  CHECK(point_json(point).find(R"("positions":"rope","rope_theta":10000,)") != std::string::npos);
+  CHECK(point_json(example()).find("rope_theta") == std::string::npos);
+  point.model.rope_theta = 5e5;
+  CHECK(point_id(point) != id);
+  CHECK(canonical_json(point).find(R"("rope_theta":5e+05,)") != std::string::npos);
 }
 
 // Ids that exist in people's results. A line may be added, never changed. Those of `before_rule`
