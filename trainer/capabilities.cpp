@@ -33,11 +33,10 @@ std::string capabilities_json() {
   json["mixed_precision"] = {to_text(MixedPrecision::default_)};
   json["sharding"] = {to_text(Sharding::no_shard)};
   json["activation_checkpointing"] = {to_text(Checkpointing::none), to_text(Checkpointing::full)};
-  json["norms"] = {to_text(model::Norm::layernorm)};
-  json["positions"] = {to_text(model::Positions::learned)};
-  json["activations"] = {to_text(model::Activation::gelu_erf),
-                         to_text(model::Activation::gelu_tanh)};
-  json["untied_head"] = false;
+  json["norms"] = all_names<model::Norm>();
+  json["positions"] = all_names<model::Positions>();
+  json["activations"] = all_names<model::Activation>();
+  json["untied_head"] = true;
   json["activation_cpu_offload"] = false;
   json["data"] = {"synthetic"};
   json["max_ranks"] = 1;

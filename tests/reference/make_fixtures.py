@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes tests/data/reference/: what PyTorch computes for a few tiny decoders of MPT's shape.
+"""Makes tests/data/reference/: what PyTorch computes for a tiny decoder of each family.
 
     /usr/bin/python3 tests/reference/make_fixtures.py
 
@@ -20,23 +20,42 @@ OUT = pathlib.Path(__file__).resolve().parent.parent / "data" / "reference"
 STEPS, WARMUP, TOTAL, FINAL = 20, 100, 4800, 0.1
 BETA1, BETA2, EPS, MAX_NORM = 0.9, 0.95, 1e-8, 1.0
 
+ALL = ["qkv", "out", "mlp", "norm"]
+# What a shape below does not say.
+USUAL = dict(norm="layernorm", norm_eps=1e-5, positions="learned", rope_theta=1e4, tied=True, weight_decay=0.0)
+
 SHAPES = {
     # vocab, seq and batch are no multiples of any tile
     "mpt": dict(d_model=32, n_layers=2, n_heads=2, n_kv_heads=2, head_dim=16, ffn=128, vocab=203,
-                seq_len=21, batch=3, microbatch=2, activation="gelu_erf", biases=True, lr=3e-3, weight_decay=0.0),
+                seq_len=21, batch=3, microbatch=2, activation="gelu_erf", biases=ALL, lr=3e-3),
     # the head width of the published models, and more than one tile of attention
     "head64": dict(d_model=64, n_layers=1, n_heads=1, n_kv_heads=1, head_dim=64, ffn=128, vocab=130,
-                   seq_len=70, batch=2, microbatch=2, activation="gelu_erf", biases=True, lr=3e-3, weight_decay=0.0),
+                   seq_len=70, batch=2, microbatch=2, activation="gelu_erf", biases=ALL, lr=3e-3),
     # grouped queries, attention wider than the model, GPT-2's GELU, no biases, weight decay
     "grouped": dict(d_model=48, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16, ffn=80, vocab=128,
-                    seq_len=33, batch=4, microbatch=3, activation="gelu_tanh", biases=False, lr=2e-3,
+                    seq_len=33, batch=4, microbatch=3, activation="gelu_tanh", biases=[], lr=2e-3,
                     weight_decay=0.1),
+    # GPT-2: learned positions, GELU by tanh, every bias, tied
+    "gpt2": dict(d_model=48, n_layers=2, n_heads=3, n_kv_heads=3, head_dim=16, ffn=192, vocab=200,
+                 seq_len=29, batch=3, microbatch=2, activation="gelu_tanh", biases=ALL, lr=2e-3),
+    # MPT with ALiBi and without biases; heads no power of two, more than one tile of attention
+    "alibi": dict(d_model=48, n_layers=2, n_heads=6, n_kv_heads=6, head_dim=8, ffn=96, vocab=130,
+                  seq_len=75, batch=2, microbatch=1, activation="gelu_erf", biases=[], positions="alibi", lr=2e-3),
+    # Llama and Mistral: RMSNorm, rotary positions, SwiGLU, grouped queries, a head of its own
+    "llama": dict(d_model=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16, ffn=88, vocab=150,
+                  seq_len=41, batch=3, microbatch=2, activation="swiglu", biases=[], norm="rmsnorm",
+                  norm_eps=1e-6, positions="rope", tied=False, lr=2e-3, weight_decay=0.1),
+    # Qwen2: the same with biases of queries, keys and values, another base, tied
+    "qwen2": dict(d_model=56, n_layers=2, n_heads=7, n_kv_heads=1, head_dim=8, ffn=72, vocab=131,
+                  seq_len=70, batch=2, microbatch=2, activation="swiglu", biases=["qkv"], norm="rmsnorm",
+                  norm_eps=1e-6, positions="rope", rope_theta=1e6, lr=2e-3),
 }
 
 
 def parameters(s, random):
     """Begin weights by name, [out, in]. Gains and biases away from 1 and 0, so that they matter."""
     d, a, kv, ffn = s["d_model"], s["n_heads"] * s["head_dim"], s["n_kv_heads"] * s["head_dim"], s["ffn"]
+    mlp_in = 2 * ffn if s["activation"] == "swiglu" else ffn
     out = {}
 
     def matrix(name, rows, cols, scale=1.0):
@@ -44,30 +63,50 @@ def parameters(s, random):
 
     def norm(name):
         out[name + ".gain"] = 1 + 0.1 * random.standard_normal((1, d))
-        if s["biases"]:
+        if "norm" in s["biases"]:
             out[name + ".bias"] = 0.1 * random.standard_normal((1, d))
 
-    def bias(name, cols):
-        if s["biases"]:
+    def bias(name, kind, cols):
+        if kind in s["biases"]:
             out[name + ".bias"] = 0.1 * random.standard_normal((1, cols))
 
     matrix("token_table", s["vocab"], d)
-    matrix("positions", s["seq_len"], d)
+    if s["positions"] == "learned":
+        matrix("positions", s["seq_len"], d)
     norm("norm")
     residual = 1 / math.sqrt(2 * s["n_layers"])
     for layer in range(s["n_layers"]):
         b = f"block.{layer}."
         matrix(b + "qkv.weight", a + 2 * kv, d)
         matrix(b + "out.weight", d, a, residual)
-        matrix(b + "up.weight", ffn, d)
+        matrix(b + "up.weight", mlp_in, d)  # swiglu: gate, then up
         matrix(b + "down.weight", d, ffn, residual)
         norm(b + "norm1")
-        bias(b + "qkv", a + 2 * kv)
-        bias(b + "out", d)
+        bias(b + "qkv", "qkv", a + 2 * kv)
+        bias(b + "out", "out", d)
         norm(b + "norm2")
-        bias(b + "up", ffn)
-        bias(b + "down", d)
+        bias(b + "up", "mlp", mlp_in)
+        bias(b + "down", "mlp", d)
+    if not s["tied"]:
+        matrix("head.weight", s["vocab"], d)
     return {name: value.astype(np.float32) for name, value in out.items()}
+
+
+def slopes(heads):
+    """MPT's ALiBi slopes."""
+    power = 2 ** math.ceil(math.log2(heads))
+    m = [2 ** (-8 * i / power) for i in range(1, power + 1)]
+    return m if power == heads else (m[1::2] + m[::2])[:heads]
+
+
+def rotate(x, theta):
+    """x [..., seq, width]: pairs (i, i + width / 2) as complex numbers, turned by their angle."""
+    seq, width = x.shape[-2:]
+    angle = torch.arange(seq, dtype=torch.float64)[:, None] * theta ** (
+        -torch.arange(0, width, 2, dtype=torch.float64) / width)
+    turned = torch.complex(x[..., :width // 2], x[..., width // 2:]) * torch.polar(
+        torch.ones_like(angle), angle).to(torch.complex128 if x.dtype == torch.float64 else torch.complex64)
+    return torch.cat([turned.real, turned.imag], -1)
 
 
 def loss_of(s, p, tokens):
@@ -80,30 +119,43 @@ def loss_of(s, p, tokens):
         return p[name + ".bias"][0] if name + ".bias" in p else None
 
     def norm(name, x):
-        return torch.nn.functional.layer_norm(x, (s["d_model"],), p[name + ".gain"][0], bias(name), 1e-5)
+        if s["norm"] == "rmsnorm":
+            return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + s["norm_eps"]) * p[name + ".gain"][0]
+        return torch.nn.functional.layer_norm(x, (s["d_model"],), p[name + ".gain"][0], bias(name), s["norm_eps"])
 
     def linear(name, x):
         return torch.nn.functional.linear(x, p[name + ".weight"], bias(name))
 
-    def gelu(x):
+    def activation(x):
+        if s["activation"] == "swiglu":
+            gate, up = x.chunk(2, -1)
+            return torch.nn.functional.silu(gate) * up
         if s["activation"] == "gelu_erf":
             return torch.nn.functional.gelu(x)
         return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
-    x = p["token_table"][inputs] + p["positions"][:seq]
+    x = p["token_table"][inputs]
+    if s["positions"] == "learned":
+        x = x + p["positions"][:seq]
     mask = torch.full((seq, seq), -math.inf, dtype=x.dtype).triu(1)
+    if s["positions"] == "alibi":
+        distance = torch.arange(seq, dtype=x.dtype)[None, :] - torch.arange(seq, dtype=x.dtype)[:, None]
+        mask = mask + torch.tensor(slopes(heads), dtype=x.dtype)[:, None, None] * distance
     for layer in range(s["n_layers"]):
         b = f"block.{layer}."
         qkv = linear(b + "qkv", norm(b + "norm1", x))
         q, k, v = qkv.split([heads * width, kv_heads * width, kv_heads * width], dim=-1)
         q = q.view(batch, seq, heads, width).transpose(1, 2)
-        k = k.view(batch, seq, kv_heads, width).transpose(1, 2).repeat_interleave(heads // kv_heads, 1)
+        k = k.view(batch, seq, kv_heads, width).transpose(1, 2)
+        if s["positions"] == "rope":
+            q, k = rotate(q, s["rope_theta"]), rotate(k, s["rope_theta"])
+        k = k.repeat_interleave(heads // kv_heads, 1)
         v = v.view(batch, seq, kv_heads, width).transpose(1, 2).repeat_interleave(heads // kv_heads, 1)
         scores = q @ k.transpose(-1, -2) / math.sqrt(width) + mask
         attention = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, seq, heads * width)
         x = x + linear(b + "out", attention)
-        x = x + linear(b + "down", gelu(linear(b + "up", norm(b + "norm2", x))))
-    logits = norm("norm", x) @ p["token_table"].T
+        x = x + linear(b + "down", activation(linear(b + "up", norm(b + "norm2", x))))
+    logits = norm("norm", x) @ p["token_table" if s["tied"] else "head.weight"].T
     return torch.nn.functional.cross_entropy(logits.reshape(-1, s["vocab"]), targets.reshape(-1))
 
 
@@ -150,7 +202,8 @@ def main():
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
     index = {"made_by": "tests/reference/make_fixtures.py", "torch": torch.__version__, "shapes": []}
-    for number, (name, s) in enumerate(SHAPES.items()):
+    for number, (name, given) in enumerate(SHAPES.items()):
+        s = {**USUAL, **given}
         random = np.random.default_rng(1000 + number)
         begin = parameters(s, random)
         tokens = random.integers(0, s["vocab"], (STEPS, s["batch"], s["seq_len"] + 1), dtype=np.int32)

@@ -61,11 +61,15 @@ AttentionShape attention_shape(const Pass& pass) {
 
 void rope(const Pass& pass, const Tensor& qkv, bool backward) {
   if (pass.shape().positions != model::Positions::rope) return;
-  pass.emit(Rope{.shape = attention_shape(pass), .qkv = qkv, .backward = backward});
+  pass.emit(Rope{.shape = attention_shape(pass),
+                 .qkv = qkv,
+                 .theta = pass.shape().rope_theta,
+                 .backward = backward});
 }
 
 NormForward norm1(const Pass& pass, const Tensors& t) {
   return {.kind = pass.shape().norm,
+          .eps = static_cast<float>(pass.shape().norm_eps),
           .x = t.x,
           .y = t.norm1,
           .gain = pass.parameter("norm1.gain"),
@@ -82,6 +86,7 @@ void middle(const Pass& pass, const Tensors& t) {
       .shape = attention_shape(pass), .qkv = t.qkv, .out = t.attention, .lse = t.lse});
   pass.linear("out", t.attention, t.branch);
   pass.emit(NormForward{.kind = pass.shape().norm,
+                        .eps = static_cast<float>(pass.shape().norm_eps),
                         .x = t.x,
                         .add = t.branch,
                         .sum = t.mid,

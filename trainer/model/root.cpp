@@ -48,6 +48,7 @@ void head(const Pass& pass) {
   const Tensor final = pass.activation("final", pass.width());
   pass.emit(
       NormForward{.kind = shape.norm,
+                  .eps = static_cast<float>(shape.norm_eps),
                   .x = pass.activation(mid_name(pass.memory, shape.n_layers - 1), pass.width()),
                   .add = pass.activation("branch", pass.width()),
                   .sum = sum,

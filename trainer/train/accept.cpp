@@ -71,19 +71,6 @@ void accept_settings(const Point& point) {
   }
 }
 
-void accept_model(const model::Shape& shape) {
-  if (shape.norm != model::Norm::layernorm) {
-    unsupported("model.norm", fmt::format("{}: not built yet", to_text(shape.norm)), "layernorm");
-  }
-  if (shape.positions != model::Positions::learned) {
-    unsupported("model.positions", fmt::format("{}: not built yet", to_text(shape.positions)),
-                "learned");
-  }
-  if (shape.activation == model::Activation::swiglu)
-    unsupported("model.activation", "swiglu: not built yet", "gelu_erf or gelu_tanh");
-  if (!shape.tied) unsupported("model.tied", "false: an untied head is not built yet", "true");
-}
-
 void accept_amounts(const Point& point) {
   if (point.steps > kMostSteps)
     wrong("steps", fmt::format("{}", point.steps), fmt::format("at most {}", kMostSteps));
@@ -127,7 +114,6 @@ void accept_environment(const Point& point) {
 void accept(const sweep::RunSpec& spec) {
   accept_place(spec.point);
   accept_settings(spec.point);
-  accept_model(spec.point.model);
   accept_amounts(spec.point);
   accept_environment(spec.point);
 }

@@ -58,14 +58,6 @@ TEST_CASE("settings that the engine does not act on") {
        [](Point& p) { p.activation_checkpointing = Checkpointing::selective; }},
       {"point.activation_cpu_offload: true: ", [](Point& p) { p.activation_cpu_offload = true; }},
       {"point.data: c4: ", [](Point& p) { p.data = "c4"; }},
-      {"point.model.norm: rmsnorm: ", [](Point& p) { p.model.norm = model::Norm::rmsnorm; }},
-      {"point.model.positions: alibi: ",
-       [](Point& p) { p.model.positions = model::Positions::alibi; }},
-      {"point.model.positions: rope: ",
-       [](Point& p) { p.model.positions = model::Positions::rope; }},
-      {"point.model.activation: swiglu: ",
-       [](Point& p) { p.model.activation = model::Activation::swiglu; }},
-      {"point.model.tied: false: ", [](Point& p) { p.model.tied = false; }},
       {"point.microbatch_size: 2 of 100000 ", [](Point& p) { p.global_batch = 100000; }},
       {"point.seq_len: 2 x 2000000000 ", [](Point& p) { p.seq_len = 2000000000; }},
       {"point.model.vocab: ", [](Point& p) { p.model.vocab = std::int64_t{1} << 31; }},
@@ -133,8 +125,6 @@ TEST_CASE("what one rank makes no difference to is accepted") {
                                   Sharding::hybrid_shard}) {
     CHECK(refusal([&](Point& p) { p.sharding_strategy = sharding; }).code == ExitCode::ok);
   }
-  CHECK(refusal([](Point& p) { p.model.activation = model::Activation::gelu_tanh; }).code ==
-        ExitCode::ok);
   CHECK(refusal([](Point& p) { p.model.n_kv_heads = 1; }).code == ExitCode::ok);
   CHECK(refusal([](Point& p) { p.model.biases = {false, false, false, false}; }).code ==
         ExitCode::ok);

@@ -21,30 +21,44 @@ std::vector<T> slice(const std::string& bytes, std::size_t offset, std::size_t c
 
 Setup setup_of(const Json& shape) {
   const auto number = [&](const char* key) { return shape.at(key).get<std::int64_t>(); };
-  const bool biases = shape.at("biases").get<bool>();
-  return {.memory = {.shape = {.d_model = number("d_model"),
-                               .n_layers = number("n_layers"),
-                               .n_heads = number("n_heads"),
-                               .n_kv_heads = number("n_kv_heads"),
-                               .head_dim = number("head_dim"),
-                               .ffn = number("ffn"),
-                               .vocab = number("vocab"),
-                               .activation = from_text<model::Activation>(
-                                                 shape.at("activation").get<std::string>())
-                                                 .value(),
-                               .biases = {biases, biases, biases, biases}},
-                     .seq_len = number("seq_len"),
-                     .device_batch = number("batch"),
-                     .microbatch = number("microbatch")},
-          .recipe = {.peak_lr = shape.at("lr").get<double>(),
-                     .weight_decay = shape.at("weight_decay").get<double>()}};
+  const auto named = [&]<class E>(E& value, const char* key) {
+    value = from_text<E>(shape.at(key).get<std::string>()).value();
+  };
+  const auto biases = shape.at("biases").get<std::vector<std::string>>();
+  const auto has_bias = [&](const char* kind) {
+    return std::ranges::find(biases, kind) != biases.end();
+  };
+  Setup setup{.memory = {.shape = {.d_model = number("d_model"),
+                                   .n_layers = number("n_layers"),
+                                   .n_heads = number("n_heads"),
+                                   .n_kv_heads = number("n_kv_heads"),
+                                   .head_dim = number("head_dim"),
+                                   .ffn = number("ffn"),
+                                   .vocab = number("vocab"),
+                                   .biases = {.qkv = has_bias("qkv"),
+                                              .out = has_bias("out"),
+                                              .mlp = has_bias("mlp"),
+                                              .norm = has_bias("norm")},
+                                   .tied = shape.at("tied").get<bool>(),
+                                   .norm_eps = shape.at("norm_eps").get<double>(),
+                                   .rope_theta = shape.at("rope_theta").get<double>()},
+                         .seq_len = number("seq_len"),
+                         .device_batch = number("batch"),
+                         .microbatch = number("microbatch")},
+              .recipe = {.peak_lr = shape.at("lr").get<double>(),
+                         .weight_decay = shape.at("weight_decay").get<double>()}};
+  named(setup.memory.shape.norm, "norm");
+  named(setup.memory.shape.positions, "positions");
+  named(setup.memory.shape.activation, "activation");
+  return setup;
 }
 
 // "block.1.qkv.weight" -> unit 2, "qkv.weight".
-void take_name(const std::string& name, ReferenceParameter& parameter) {
+void take_name(const std::string& name, std::int64_t layers, ReferenceParameter& parameter) {
   const std::string prefix = "block.";
   if (!name.starts_with(prefix)) {
     parameter.name = name;
+    if (name.starts_with("head.")) parameter.unit = layers + 1;
     return;
   }
   std::size_t digits = 0;
@@ -75,7 +89,8 @@ std::vector<Reference> read_references() {
     const std::string bytes = read_file("tests/data/reference/" + reference.name + ".bin");
     for (const Json& entry : shape.at("parameters")) {
       ReferenceParameter parameter;
-      take_name(entry.at("name").get<std::string>(), parameter);
+      take_name(entry.at("name").get<std::string>(), shape.at("n_layers").get<std::int64_t>(),
+                parameter);
       const auto count = entry.at("rows").get<std::size_t>() * entry.at("cols").get<std::size_t>();
       const auto offset = entry.at("offset").get<std::size_t>();
       parameter.begin = slice<float>(bytes, offset, count);
