@@ -114,7 +114,7 @@ std::span<const std::string_view> ignored_hugging_face_keys() {
 
 std::string name_of_file(const std::string& source, std::string_view said) {
   const fs::path path(source);
-  const std::string stem = path.stem().string();
+  std::string stem = path.stem().string();
   if (stem != "config" && is_plain(stem)) return stem;
   // "meta-llama/Llama-2-7b-hf" means Llama-2-7b-hf.
   const std::string_view last = said.substr(said.find_last_of('/') + 1);

@@ -77,7 +77,7 @@ std::int64_t kv_heads(ForeignFields& attention, std::int64_t n_heads) {
     }
     return heads;
   }
-  if (name != "multihead_attention" && name != "multiquery_attention") {
+  if (type != nullptr && name != "multihead_attention" && name != "multiquery_attention") {
     not_built(*type, "attn_type", "not built",
               "multihead_attention, grouped_query_attention or multiquery_attention");
   }
@@ -130,9 +130,9 @@ void parse_ffn(const Value& section, Shape& shape) {
   ForeignFields ffn(section, "ffn_config");
   const Value* type = ffn.optional("ffn_type");
   const std::string name = type != nullptr ? as_text(*type) : "mptmlp";
-  if (name != "mptmlp" && name != "mptglu")
+  if (type != nullptr && name != "mptmlp" && name != "mptglu")
     not_built(*type, "ffn_type", "not built", "mptmlp, or mptglu with silu");
-  const bool gated = name == "mptglu";
+  const bool gated = type != nullptr && name == "mptglu";
   if (const Value* activation = ffn.optional("ffn_act_fn")) {
     shape.activation = parse_ffn_activation(*activation, gated);
   } else if (gated) {
@@ -146,8 +146,8 @@ void parse_ffn(const Value& section, Shape& shape) {
 
 std::int64_t expanded(ForeignFields& fields, std::int64_t d_model) {
   const Value* ratio = fields.optional("expansion_ratio");
-  const double factor = ratio != nullptr ? as_number(*ratio) : 4.0;
-  const double width = std::floor(factor * static_cast<double>(d_model));
+  if (ratio == nullptr) return 4 * d_model;
+  const double width = std::floor(as_number(*ratio) * static_cast<double>(d_model));
   if (!(width >= 1 && width <= 0x1p32))
     bad_value(*ratio, fmt::format("expansion_ratio {} is out of range", ratio->text), "4");
   return static_cast<std::int64_t>(width);

@@ -10,7 +10,8 @@ namespace tessera::sweep {
 namespace {
 
 // Keys in byte order: that is what makes the form canonical. `all`: also the members that equal
-// their default.
+// their default, but for norm_eps and rope_theta, which came later: the specification of a model
+// that has neither is read by trainers that know neither.
 void write_model(JsonWriter& json, const model::Shape& shape, double lr, bool all) {
   const model::Shape defaults;
   json.open("model");
@@ -33,13 +34,10 @@ void write_model(JsonWriter& json, const model::Shape& shape, double lr, bool al
   if (all || shape.n_kv_heads != shape.n_heads) json.integer("n_kv_heads", shape.n_kv_heads);
   json.integer("n_layers", shape.n_layers);
   if (all || shape.norm != defaults.norm) json.text("norm", to_text(shape.norm));
-  if (all || shape.norm_eps != defaults.norm_eps) json.number("norm_eps", shape.norm_eps);
+  if (shape.norm_eps != defaults.norm_eps) json.number("norm_eps", shape.norm_eps);
   if (all || shape.positions != defaults.positions)
     json.text("positions", to_text(shape.positions));
-  if (shape.positions == model::Positions::rope &&
-      (all || shape.rope_theta != defaults.rope_theta)) {
-    json.number("rope_theta", shape.rope_theta);
-  }
+  if (shape.rope_theta != defaults.rope_theta) json.number("rope_theta", shape.rope_theta);
   if (all || shape.tied != defaults.tied) json.boolean("tied", shape.tied);
   json.integer("vocab", shape.vocab);
   json.close();

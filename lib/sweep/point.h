@@ -49,7 +49,8 @@ struct Point {
   bool operator==(const Point&) const = default;
 };
 
-// All fields, keys sorted, no spaces: what specification and header record hold.
+// All fields (norm_eps and rope_theta of the model unless they are the default), keys sorted, no
+// spaces: what specification and header record hold.
 std::string point_json(const Point& point);
 
 // The hashed form: as point_json without the fields that equal their default; `model` likewise

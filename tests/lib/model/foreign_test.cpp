@@ -331,3 +331,27 @@ TEST_CASE("faults of a config have their place") {
   CHECK(wrong(with(kMpt, "no_bias", "")) == "c.json: an mpt config lacks 'no_bias'");
   CHECK(wrong(with(kMpt, "alibi", "")) == "c.json:attn_config: attn_config lacks 'alibi'");
 }
+
+TEST_CASE("whatever stands at a key: a possible model, or one line that names the file") {
+  for (const char* config : {kLlama, kQwen2, kMistral, kGpt2, kMpt}) {
+    const Value whole = parse_json(config, "c.json");
+    for (const Member& member : whole.members) {
+      for (const char* junk : {"", "null", "true", "[]", "{}", "\"x\"", "-1", "0", "1e300", "0.5",
+                               "4294967296", "9223372036854775807", "[[]]", R"({"type": []})"}) {
+        CAPTURE(member.key);
+        CAPTURE(junk);
+        try {
+          const Model model = parse(with(config, member.key, junk));
+          CHECK_FALSE(contradiction(model.shape).has_value());
+          CHECK(parameter_count(model.shape, 1) > 0);
+          CHECK_FALSE(model.name.empty());
+        } catch (const Error& error) {
+          const std::string line = error.what();
+          CHECK(line.starts_with("c.json"));
+          CHECK(line.size() < 300);
+          CHECK((error.code() == ExitCode::input || error.code() == ExitCode::refused));
+        }
+      }
+    }
+  }
+}

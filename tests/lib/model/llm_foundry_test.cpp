@@ -195,6 +195,10 @@ TEST_CASE("llm-foundry: contradictions and faults have their place") {
   CHECK(fault(heads, ExitCode::input) ==
         "mpt-small.yaml:4:10: d_model 128 is not a multiple of n_heads 3; choose one that divides "
         "it");
+  std::string ratio = kSection;
+  ratio.replace(ratio.find("ratio: 4"), 8, "ratio: 0");
+  CHECK(fault(ratio, ExitCode::input) ==
+        "mpt-small.yaml:6:18: expansion_ratio 0 is out of range; 4");
   CHECK(wrong("norm_eps: ${nothing.here}\n") ==
         "mpt-small.yaml:9:11: ${nothing.here} names nothing in this file; write the value");
   CHECK(wrong("norm_eps: ${norm_eps}\n")
