@@ -70,6 +70,8 @@ Json model_fields(const sweep::RunSpec& spec) {
   json["norm"] = to_text(shape.norm);
   json["activation"] = to_text(shape.activation);
   json["positions"] = to_text(shape.positions);
+  json["norm_eps"] = shape.norm_eps;
+  if (shape.positions == model::Positions::rope) json["rope_theta"] = shape.rope_theta;
   json["biases"] = biases_text(shape.biases);
   json["tied"] = shape.tied;
   json["n_params"] = parameters;

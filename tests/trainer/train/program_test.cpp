@@ -300,6 +300,28 @@ TEST_CASE("the software record holds what the allow-list names and nothing else"
   CHECK(environment.at("NCCL_LONG").get<std::string>().size() == 1000);
 }
 
+TEST_CASE("a decoder of another family trains, and its records say its shape") {
+  const TemporaryFolder folder;
+  sweep::RunSpec spec = small_spec(folder.path());
+  spec.point.model.norm = model::Norm::rmsnorm;
+  spec.point.model.norm_eps = 1e-6;
+  spec.point.model.positions = model::Positions::rope;
+  spec.point.model.rope_theta = 500000;
+  spec.point.model.activation = model::Activation::swiglu;
+  spec.point.model.biases = {.qkv = true, .out = false, .mlp = false, .norm = false};
+  spec.point.model.n_kv_heads = 1;
+  spec.point.model.tied = false;
+  spec.point.activation_checkpointing = Checkpointing::full;
+  const ProgramResult result = train_spec(spec);
+  CHECK(result.err == "");
+  CHECK(result.exit_code == 0);
+  const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
+  runlog::Facts facts;
+  for (const Json& record : records) runlog::absorb(facts, record);
+  CHECK(runlog::shape_of(facts) == spec.point.model);
+  CHECK(records.back().at("status") == "ok");
+}
+
 TEST_CASE("what the trainer can do and what the machine reaches are JSON") {
   const ProgramResult can = run_trainer({.arguments = {"--capabilities"}});
   CHECK(can.exit_code == 0);
