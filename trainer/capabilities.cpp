@@ -32,7 +32,7 @@ std::string capabilities_json() {
   json["precisions"] = {to_text(Precision::fp32), to_text(Precision::amp_bf16)};
   json["mixed_precision"] = {to_text(MixedPrecision::default_)};
   json["sharding"] = {to_text(Sharding::no_shard)};
-  json["activation_checkpointing"] = {to_text(Checkpointing::none), to_text(Checkpointing::full)};
+  json["activation_checkpointing"] = all_names<Checkpointing>();
   json["norms"] = all_names<model::Norm>();
   json["positions"] = all_names<model::Positions>();
   json["activations"] = all_names<model::Activation>();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "lib/base/error.h"
 
@@ -20,8 +21,8 @@ class PlanBuilder {
         scratch_(scratch),
         low_(bytes_of(compute_dtype(config.precision))),
         rows_(config.microbatch * config.seq_len),
-        recomputes_(config.checkpointing != Checkpointing::none) {
-    plan_.actions = schedule(config.shape, 1, config.checkpointing);
+        mask_(mask_of(config)) {
+    plan_.actions = schedule(config.shape, 1, mask_);
   }
 
   Plan build() {
@@ -93,23 +94,24 @@ class PlanBuilder {
     add(fmt::format("x.{}", shape().n_layers), bytes, head_tick(), head_tick());
   }
 
-  // What a block computes and its backward needs: a set for each block, or, where it is computed
-  // again, one for all.
+  // What a block computes and its backward needs: its own where it keeps it; else one for all, from
+  // the first block that uses it.
   void kept() {
-    if (recomputes_) {
-      block("b", forward(0), backward(0));
-    } else {
-      for (std::int64_t layer = 0; layer < shape().n_layers; ++layer)
-        block(fmt::format("b{}", layer), forward(layer), backward(layer));
-    }
-    // What a branch adds to the residual stream, from its end to the next norm.
+    for (std::int64_t layer = 0; layer < shape().n_layers; ++layer) block(layer);
+    // What a branch adds to the residual stream, from its end to the next norm; a block that makes
+    // its middle again writes it too.
+    const auto input_only = std::ranges::find(mask_, Keep::input);
     add("branch", rows_ * shape().d_model * low_, forward(0),
-        recomputes_ ? backward(0) : head_tick());
+        input_only == mask_.end() ? head_tick() : backward(input_only - mask_.begin()));
   }
 
-  void block(const std::string& name, int first, int last) {
+  void block(std::int64_t layer) {
+    const auto tensor = [&](const char* part, std::int64_t bytes) {
+      std::string name = block_buffer(mask_, layer, part);
+      if (shared_.insert(name).second) add(std::move(name), bytes, forward(layer), backward(layer));
+    };
     const auto activation = [&](const char* part, std::int64_t cols) {
-      add(fmt::format("{}.{}", name, part), rows_ * cols * low_, first, last);
+      tensor(part, rows_ * cols * low_);
     };
     activation("norm1", shape().d_model);
     activation("qkv", model::qkv_width(shape()));
@@ -119,8 +121,8 @@ class PlanBuilder {
     activation("up", model::mlp_in_width(shape()));
     activation("act", shape().ffn);
     for (const char* statistic : {"mean1", "rstd1", "mean2", "rstd2"})
-      add(fmt::format("{}.{}", name, statistic), rows_ * bytes_of(DType::f32), first, last);
-    add(name + ".lse", rows_ * shape().n_heads * bytes_of(DType::f32), first, last);
+      tensor(statistic, rows_ * bytes_of(DType::f32));
+    tensor("lse", rows_ * shape().n_heads * bytes_of(DType::f32));
   }
 
   void head() {
@@ -149,11 +151,22 @@ class PlanBuilder {
   const Scratch& scratch_;
   std::int64_t low_;   // bytes of an activation
   std::int64_t rows_;  // tokens of the largest microbatch
-  bool recomputes_;
+  RecomputeMask mask_;
+  std::set<std::string> shared_;  // names of block buffers that are there already
   Plan plan_;
 };
 
 }  // namespace
+
+RecomputeMask mask_of(const Config& config) {
+  return config.mask.empty() ? recompute_mask(config.checkpointing, config.shape.n_layers)
+                             : config.mask;
+}
+
+std::string block_buffer(const RecomputeMask& mask, std::int64_t layer, std::string_view part) {
+  return keeps(mask[static_cast<std::size_t>(layer)], part) ? fmt::format("b{}.{}", layer, part)
+                                                            : fmt::format("b.{}", part);
+}
 
 std::vector<std::int64_t> microbatches(std::int64_t device_batch, std::int64_t microbatch) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(device_batch / microbatch), microbatch);

@@ -47,7 +47,15 @@ struct Config {
   std::int64_t microbatch = 0;    // sequences at once, at most device_batch
   Precision precision = Precision::fp32;
   Checkpointing checkpointing = Checkpointing::none;
+  RecomputeMask mask;  // one entry a block; empty: all blocks as `checkpointing` says
 };
+
+// Of the config's blocks.
+RecomputeMask mask_of(const Config& config);
+
+// The buffer of a block's tensor: its own "b3.qkv" if block `layer` keeps it, else "b.qkv", which
+// all blocks that do not keep it use in turn.
+std::string block_buffer(const RecomputeMask& mask, std::int64_t layer, std::string_view part);
 
 // Sequences of each microbatch of a step: `microbatch` at a time, the last one what is left.
 std::vector<std::int64_t> microbatches(std::int64_t device_batch, std::int64_t microbatch);

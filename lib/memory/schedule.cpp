@@ -10,7 +10,7 @@
 namespace tessera::memory {
 
 std::vector<Action> schedule(const model::Shape& shape, std::int64_t microbatches,
-                             Checkpointing checkpointing) {
+                             const RecomputeMask& mask) {
   const std::int64_t blocks = shape.n_layers;
   constexpr std::int64_t kMost = std::numeric_limits<std::int16_t>::max();
   if (blocks >= kMost || microbatches > kMost) {
@@ -28,7 +28,8 @@ std::vector<Action> schedule(const model::Shape& shape, std::int64_t microbatche
     for (std::int64_t unit = 0; unit <= blocks; ++unit) add(ActionKind::forward, unit, microbatch);
     add(ActionKind::head, 0, microbatch);
     for (std::int64_t unit = blocks; unit >= 1; --unit) {
-      if (checkpointing != Checkpointing::none) add(ActionKind::recompute, unit, microbatch);
+      if (mask[static_cast<std::size_t>(unit - 1)] != Keep::all)
+        add(ActionKind::recompute, unit, microbatch);
       add(ActionKind::backward, unit, microbatch);
     }
     add(ActionKind::backward, 0, microbatch);

@@ -13,7 +13,7 @@
 
 #include "lib/base/names.h"
 #include "lib/memory/dtype.h"
-#include "lib/model/settings.h"
+#include "lib/memory/recompute.h"
 #include "lib/model/shape.h"
 
 namespace tessera::memory {
@@ -36,9 +36,9 @@ struct Action {
 };
 
 // The actions of a step in the order of issue. Blocks and `microbatches` at most 32,767. A head of
-// its own has no action but its update: `head` works on it too.
+// its own has no action but its update: `head` works on it too. `mask` has one entry a block.
 std::vector<Action> schedule(const model::Shape& shape, std::int64_t microbatches,
-                             Checkpointing checkpointing);
+                             const RecomputeMask& mask);
 
 // First tick of this kind, unit and microbatch, or -1.
 int tick_of(std::span<const Action> actions, ActionKind kind, std::int64_t unit,

@@ -10,31 +10,25 @@ namespace {
 
 constexpr float kAlibiBiasMax = 8;  // MPT's
 
-// One set of kept tensors for each block, or, where blocks are computed again, one for all.
-std::string set_name(const Memory& memory, std::int64_t layer) {
-  if (memory.config().checkpointing == Checkpointing::none) return fmt::format("b{}", layer);
-  return "b";
-}
-
 struct Tensors {
   Tensor x, norm1, qkv, attention, lse, mid, norm2, up, act, branch;
   Tensor mean1, rstd1, mean2, rstd2;
 };
 
 Tensors tensors_of(const Pass& pass, std::int64_t layer) {
-  const std::string set = set_name(pass.memory, layer);
+  const auto name = [&](const char* part) {
+    return memory::block_buffer(pass.memory.mask(), layer, part);
+  };
   const auto activation = [&](const char* part, std::int64_t cols) {
-    return pass.activation(fmt::format("{}.{}", set, part), cols);
+    return pass.activation(name(part), cols);
   };
-  const auto statistic = [&](const char* part) {
-    return pass.statistic(fmt::format("{}.{}", set, part));
-  };
+  const auto statistic = [&](const char* part) { return pass.statistic(name(part)); };
   Tensors t;
   t.x = pass.activation(fmt::format("x.{}", layer), pass.width());
   t.norm1 = activation("norm1", pass.width());
   t.qkv = activation("qkv", pass.qkv_width());
   t.attention = activation("attention", pass.attention_width());
-  t.lse = pass.memory.tensor(set + ".lse", pass.sequences * pass.shape().n_heads, pass.seq_len(),
+  t.lse = pass.memory.tensor(name("lse"), pass.sequences * pass.shape().n_heads, pass.seq_len(),
                              DType::f32);
   t.mid = activation("mid", pass.width());
   t.norm2 = activation("norm2", pass.width());
@@ -78,6 +72,19 @@ NormForward norm1(const Pass& pass, const Tensors& t) {
           .rstd = t.rstd1};
 }
 
+NormForward norm2(const Pass& pass, const Tensors& t) {
+  return {.kind = pass.shape().norm,
+          .eps = static_cast<float>(pass.shape().norm_eps),
+          .x = t.x,
+          .add = t.branch,
+          .sum = t.mid,
+          .y = t.norm2,
+          .gain = pass.parameter("norm2.gain"),
+          .bias = pass.parameter("norm2.bias"),
+          .mean = t.mean2,
+          .rstd = t.rstd2};
+}
+
 // From norm1 to what the MLP's last product reads.
 void middle(const Pass& pass, const Tensors& t) {
   pass.linear("qkv", t.norm1, t.qkv);
@@ -85,16 +92,7 @@ void middle(const Pass& pass, const Tensors& t) {
   pass.emit(AttentionForward{
       .shape = attention_shape(pass), .qkv = t.qkv, .out = t.attention, .lse = t.lse});
   pass.linear("out", t.attention, t.branch);
-  pass.emit(NormForward{.kind = pass.shape().norm,
-                        .eps = static_cast<float>(pass.shape().norm_eps),
-                        .x = t.x,
-                        .add = t.branch,
-                        .sum = t.mid,
-                        .y = t.norm2,
-                        .gain = pass.parameter("norm2.gain"),
-                        .bias = pass.parameter("norm2.bias"),
-                        .mean = t.mean2,
-                        .rstd = t.rstd2});
+  pass.emit(norm2(pass, t));
   pass.linear("up", t.norm2, t.up);
   pass.emit(ActForward{.kind = pass.shape().activation, .x = t.up, .y = t.act});
 }
@@ -119,7 +117,7 @@ void norm_backward(const Pass& pass, const std::string& name, const Tensor& dy, 
 }  // namespace
 
 std::string mid_name(const Memory& memory, std::int64_t layer) {
-  return set_name(memory, layer) + ".mid";
+  return memory::block_buffer(memory.mask(), layer, "mid");
 }
 
 void block_forward(const Pass& pass, std::int64_t layer) {
@@ -138,7 +136,14 @@ void block_forward(const Pass& pass, std::int64_t layer) {
 void block_recompute(const Pass& pass, std::int64_t layer) {
   const Tensors t = tensors_of(pass, layer);
   pass.emit(norm1(pass, t));
-  middle(pass, t);
+  if (pass.memory.mask()[static_cast<std::size_t>(layer)] == memory::Keep::input)
+    return middle(pass, t);
+  NormForward second = norm2(pass, t);
+  second.x = t.mid;
+  second.add = {};
+  second.sum = {};
+  pass.emit(second);
+  pass.emit(ActForward{.kind = pass.shape().activation, .x = t.up, .y = t.act});
 }
 
 void block_backward(const Pass& pass, std::int64_t layer) {

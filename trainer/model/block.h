@@ -12,9 +12,9 @@ namespace tessera::trainer {
 // layer 0) to mid and branch of this one.
 void block_forward(const Pass& pass, std::int64_t layer);
 
-// What block_forward computed and nobody kept, from the kept x: the very same operation values, but
-// for norm1, which reads the sum that the forward pass stored instead of making it again, and for
-// the last product, whose result nobody needs.
+// What block_forward computed and the block's mask does not keep: the very same operation values,
+// but for norms, which read the sum that the forward pass stored where that is kept, instead of
+// making it again, and for the last product, whose result nobody needs.
 void block_recompute(const Pass& pass, std::int64_t layer);
 
 // dx: in, gradient of the block's result; out, of its input, both of the residual stream.

@@ -10,6 +10,7 @@ Memory::Memory(const memory::Config& config, memory::Plan plan, PoolBases bases)
     : config_(config),
       plan_(std::move(plan)),
       units_(memory::units(config_.shape, config_.seq_len)),
+      mask_(memory::mask_of(config_)),
       bases_(bases) {
   for (std::size_t index = 0; index < plan_.buffers.size(); ++index)
     by_name_[plan_.buffers[index].name] = index;

@@ -24,6 +24,7 @@ class Memory {
   const memory::Config& config() const { return config_; }
   const memory::Plan& plan() const { return plan_; }
   const std::vector<memory::Unit>& units() const { return units_; }
+  const memory::RecomputeMask& mask() const { return mask_; }
   DType compute() const { return memory::compute_dtype(config_.precision); }
 
   std::byte* data(std::string_view buffer) const;
@@ -44,6 +45,7 @@ class Memory {
   memory::Config config_;
   memory::Plan plan_;
   std::vector<memory::Unit> units_;
+  memory::RecomputeMask mask_;
   PoolBases bases_;
   std::unordered_map<std::string, std::size_t> by_name_;
 };

@@ -60,9 +60,6 @@ void accept_settings(const Point& point) {
                             to_text(point.mixed_precision)),
                 "DEFAULT");
   }
-  if (point.activation_checkpointing == Checkpointing::selective) {
-    unsupported("activation_checkpointing", "selective: not built yet", "none or full");
-  }
   if (point.activation_cpu_offload)
     unsupported("activation_cpu_offload", "true: not built yet", "false");
   if (point.data != "synthetic") {

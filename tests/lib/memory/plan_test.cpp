@@ -49,7 +49,8 @@ std::string clash(const std::vector<Buffer>& buffers) {
 }  // namespace
 
 TEST_CASE("no two live buffers overlap, all are aligned and in their pool") {
-  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+  for (const Checkpointing checkpointing :
+       {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
     for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
       Config wanted = config();
       wanted.checkpointing = checkpointing;

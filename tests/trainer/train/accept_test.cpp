@@ -54,8 +54,6 @@ TEST_CASE("settings that the engine does not act on") {
       {"point.precision: amp_fp8: ", [](Point& p) { p.precision = Precision::amp_fp8; }},
       {"point.mixed_precision: PURE: ", [](Point& p) { p.mixed_precision = MixedPrecision::pure; }},
       {"point.mixed_precision: FULL: ", [](Point& p) { p.mixed_precision = MixedPrecision::full; }},
-      {"point.activation_checkpointing: selective: ",
-       [](Point& p) { p.activation_checkpointing = Checkpointing::selective; }},
       {"point.activation_cpu_offload: true: ", [](Point& p) { p.activation_cpu_offload = true; }},
       {"point.data: c4: ", [](Point& p) { p.data = "c4"; }},
       {"point.microbatch_size: 2 of 100000 ", [](Point& p) { p.global_batch = 100000; }},

@@ -12,6 +12,22 @@ using namespace tessera;
 using namespace tessera::trainer;
 using namespace tessera::trainer::test;
 
+namespace {
+
+enum class Shape : std::uint8_t { mpt, llama };
+
+// RMSNorm, rotary positions, SwiGLU, one head of keys, a head of its own.
+void make_llama(model::Shape& shape) {
+  shape.norm = model::Norm::rmsnorm;
+  shape.positions = model::Positions::rope;
+  shape.activation = model::Activation::swiglu;
+  shape.biases = {false, false, false, false};
+  shape.n_kv_heads = 1;
+  shape.tied = false;
+}
+
+}  // namespace
+
 TEST_CASE("the same seed gives the same bits, another one others") {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
     Setup setup = small_setup();
@@ -30,27 +46,52 @@ TEST_CASE("the same seed gives the same bits, another one others") {
   }
 }
 
-TEST_CASE("full checkpointing gives the bits of none") {
-  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-    Setup setup = small_setup();
-    setup.memory.precision = precision;
-    Training none(setup);
-    setup.memory.checkpointing = Checkpointing::full;
-    Training full(setup);
-    CHECK(full.engine.plan().total_bytes() < none.engine.plan().total_bytes());
-    none.run(4);
-    full.run(4);
-    for (std::size_t step = 0; step < 4; ++step) {
-      CHECK(none.samples[step].loss == full.samples[step].loss);
-      CHECK(none.samples[step].grad_norm == full.samples[step].grad_norm);
+TEST_CASE("whatever is computed again, the bits are those of keeping all") {
+  using memory::Keep;
+  const std::vector<memory::RecomputeMask> masks{
+      {Keep::input, Keep::input, Keep::input},  // full
+      {Keep::selective, Keep::selective, Keep::selective},
+      {Keep::input, Keep::all, Keep::all},            // the first
+      {Keep::all, Keep::all, Keep::input},            // the last
+      {Keep::selective, Keep::all, Keep::selective},  // every second
+      {Keep::selective, Keep::input, Keep::all},
+      {Keep::input, Keep::selective, Keep::input}};
+  for (const Shape shape : {Shape::mpt, Shape::llama}) {
+    for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+      Setup setup = small_setup();
+      if (shape == Shape::llama) make_llama(setup.memory.shape);
+      setup.memory.precision = precision;
+      Training none(setup);
+      none.run(3);
+      CHECK(none.engine.step_cost().recomputed == 0);
+      for (const memory::RecomputeMask& mask : masks) {
+        setup.memory.mask = mask;
+        Training again(setup);
+        const std::int64_t saved =
+            none.engine.plan().total_bytes() - again.engine.plan().total_bytes();
+        CHECK(saved > 0);
+        again.run(3);
+        for (std::size_t step = 0; step < 3; ++step) {
+          CHECK(none.samples[step].loss == again.samples[step].loss);
+          CHECK(none.samples[step].grad_norm == again.samples[step].grad_norm);
+        }
+        CHECK(same_bits(none.all("grad"), again.all("grad")));
+        CHECK(same_bits(none.all("master"), again.all("master")));
+        // Selective blocks compute no matrix product again.
+        const StepCost cost = again.engine.step_cost();
+        CHECK(cost.executed == doctest::Approx(none.engine.step_cost().executed + cost.recomputed));
+        CHECK((cost.recomputed > 0) == (std::ranges::find(mask, Keep::input) != mask.end()));
+      }
     }
-    CHECK(same_bits(none.all("grad"), full.all("grad")));
-    CHECK(same_bits(none.all("master"), full.all("master")));
-    CHECK(none.engine.step_cost().recomputed == 0);
-    CHECK(full.engine.step_cost().executed ==
-          doctest::Approx(none.engine.step_cost().executed + full.engine.step_cost().recomputed));
-    CHECK(full.engine.step_cost().recomputed > 0);
   }
+}
+
+TEST_CASE("checkpointing by name is the mask of all blocks") {
+  using memory::Keep;
+  using memory::recompute_mask;
+  CHECK(recompute_mask(Checkpointing::none, 2) == memory::RecomputeMask{Keep::all, Keep::all});
+  CHECK(recompute_mask(Checkpointing::full, 1) == memory::RecomputeMask{Keep::input});
+  CHECK(recompute_mask(Checkpointing::selective, 1) == memory::RecomputeMask{Keep::selective});
 }
 
 TEST_CASE("48 sequences by 11 equal one batch of 48") {
@@ -76,7 +117,8 @@ TEST_CASE("48 sequences by 11 equal one batch of 48") {
 }
 
 TEST_CASE("nothing is allocated after the device is sealed") {
-  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+  for (const Checkpointing checkpointing :
+       {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
     for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
       Setup setup = small_setup();
       setup.memory.checkpointing = checkpointing;

@@ -137,6 +137,7 @@ TEST_CASE("f32 training follows PyTorch: loss, gradients, 20 steps") {
   CHECK(references.size() == 7);
   for (const Reference& reference : references) {
     check(reference, Precision::fp32, Checkpointing::none, kBounds);
+    check(reference, Precision::fp32, Checkpointing::selective, kBounds);
     check(reference, Precision::fp32, Checkpointing::full, kBounds);
   }
 }

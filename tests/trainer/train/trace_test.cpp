@@ -110,7 +110,8 @@ std::string fault_of_a_step(const Memory& memory) {
 }  // namespace
 
 TEST_CASE("operations touch live buffers only, and read what was written there") {
-  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+  for (const Checkpointing checkpointing :
+       {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
     for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
       Setup setup = small_setup();
       setup.memory.checkpointing = checkpointing;
