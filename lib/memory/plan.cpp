@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "lib/base/error.h"
 
@@ -29,7 +28,7 @@ class PlanBuilder {
     states();
     batch();
     inputs_of_blocks();
-    kept();
+    blocks();
     head();
     gradients();
     plan_.pool_bytes = place(plan_.buffers, static_cast<int>(plan_.actions.size()));
@@ -42,6 +41,7 @@ class PlanBuilder {
   int end() const { return static_cast<int>(plan_.actions.size()) - 1; }
   // Ticks of block `layer`.
   int forward(std::int64_t layer) const { return tick(ActionKind::forward, layer + 1); }
+  int again(std::int64_t layer) const { return tick(ActionKind::recompute, layer + 1); }
   int backward(std::int64_t layer) const { return tick(ActionKind::backward, layer + 1); }
   int backward_begin() const { return head_tick() + 1; }
   int head_tick() const { return tick(ActionKind::head, 0); }
@@ -94,35 +94,51 @@ class PlanBuilder {
     add(fmt::format("x.{}", shape().n_layers), bytes, head_tick(), head_tick());
   }
 
-  // What a block computes and its backward needs: its own where it keeps it; else one for all, from
-  // the first block that uses it.
-  void kept() {
-    for (std::int64_t layer = 0; layer < shape().n_layers; ++layer) block(layer);
-    // What a branch adds to the residual stream, from its end to the next norm; a block that makes
-    // its middle again writes it too.
-    const auto input_only = std::ranges::find(mask_, Keep::input);
-    add("branch", rows_ * shape().d_model * low_, forward(0),
-        input_only == mask_.end() ? head_tick() : backward(input_only - mask_.begin()));
+  // What blocks compute and their backward needs.
+  void blocks() {
+    const std::int64_t norm = rows_ * shape().d_model * low_;
+    const std::int64_t statistic = rows_ * bytes_of(DType::f32);
+    block_tensor("norm1", norm);
+    block_tensor("mean1", statistic);
+    block_tensor("rstd1", statistic);
+    block_tensor("qkv", rows_ * model::qkv_width(shape()) * low_);
+    block_tensor("attention", rows_ * model::attention_width(shape()) * low_);
+    block_tensor("lse", rows_ * shape().n_heads * bytes_of(DType::f32));
+    block_tensor("mid", norm);
+    block_tensor("norm2", norm);
+    block_tensor("mean2", statistic);
+    block_tensor("rstd2", statistic);
+    block_tensor("up", rows_ * model::mlp_in_width(shape()) * low_);
+    block_tensor("act", rows_ * shape().ffn * low_);
+    // What a branch adds to the residual stream, from its end to the next norm.
+    add("branch", norm, forward(0), head_tick());
+    // A block that makes its middle again makes the first branch again.
+    const auto input_only = [](Keep keep) { return keep == Keep::input; };
+    const auto first = std::ranges::find_if(mask_, input_only);
+    if (first == mask_.end()) return;
+    const auto last = std::find_if(mask_.rbegin(), mask_.rend(), input_only);
+    add("b.branch", norm, again(mask_.rend() - last - 1), backward(first - mask_.begin()));
   }
 
-  void block(std::int64_t layer) {
-    const auto tensor = [&](const char* part, std::int64_t bytes) {
-      std::string name = block_buffer(mask_, layer, part);
-      if (shared_.insert(name).second) add(std::move(name), bytes, forward(layer), backward(layer));
-    };
-    const auto activation = [&](const char* part, std::int64_t cols) {
-      tensor(part, rows_ * cols * low_);
-    };
-    activation("norm1", shape().d_model);
-    activation("qkv", model::qkv_width(shape()));
-    activation("attention", model::attention_width(shape()));
-    activation("mid", shape().d_model);
-    activation("norm2", shape().d_model);
-    activation("up", model::mlp_in_width(shape()));
-    activation("act", shape().ffn);
-    for (const char* statistic : {"mean1", "rstd1", "mean2", "rstd2"})
-      tensor(statistic, rows_ * bytes_of(DType::f32));
-    tensor("lse", rows_ * shape().n_heads * bytes_of(DType::f32));
+  // A buffer for each block that keeps it; for all others two, which they use in turn: in the
+  // forward pass, and in the backward pass.
+  void block_tensor(const std::string& part, std::int64_t bytes) {
+    std::int64_t lowest = -1;
+    std::int64_t highest = -1;
+    for (std::int64_t layer = 0; layer < shape().n_layers; ++layer) {
+      if (keeps(mask_[static_cast<std::size_t>(layer)], part)) {
+        add(block_buffer(mask_, layer, part, Made::forward), bytes, forward(layer),
+            backward(layer));
+        continue;
+      }
+      if (lowest < 0) lowest = layer;
+      highest = layer;
+    }
+    if (lowest < 0) return;
+    // The next norm, in the next block or the head, reads mid.
+    const int read = highest + 1 < shape().n_layers ? forward(highest + 1) : head_tick();
+    add("f." + part, bytes, forward(lowest), part == "mid" ? read : forward(highest));
+    add("b." + part, bytes, again(highest), backward(lowest));
   }
 
   void head() {
@@ -152,7 +168,6 @@ class PlanBuilder {
   std::int64_t low_;   // bytes of an activation
   std::int64_t rows_;  // tokens of the largest microbatch
   RecomputeMask mask_;
-  std::set<std::string> shared_;  // names of block buffers that are there already
   Plan plan_;
 };
 
@@ -163,9 +178,10 @@ RecomputeMask mask_of(const Config& config) {
                              : config.mask;
 }
 
-std::string block_buffer(const RecomputeMask& mask, std::int64_t layer, std::string_view part) {
-  return keeps(mask[static_cast<std::size_t>(layer)], part) ? fmt::format("b{}.{}", layer, part)
-                                                            : fmt::format("b.{}", part);
+std::string block_buffer(const RecomputeMask& mask, std::int64_t layer, std::string_view part,
+                         Made made) {
+  if (keeps(mask[static_cast<std::size_t>(layer)], part)) return fmt::format("b{}.{}", layer, part);
+  return fmt::format("{}.{}", made == Made::forward ? "f" : "b", part);
 }
 
 std::vector<std::int64_t> microbatches(std::int64_t device_batch, std::int64_t microbatch) {

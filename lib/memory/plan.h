@@ -53,9 +53,14 @@ struct Config {
 // Of the config's blocks.
 RecomputeMask mask_of(const Config& config);
 
-// The buffer of a block's tensor: its own "b3.qkv" if block `layer` keeps it, else "b.qkv", which
-// all blocks that do not keep it use in turn.
-std::string block_buffer(const RecomputeMask& mask, std::int64_t layer, std::string_view part);
+// When a block's tensor is written.
+enum class Made : std::uint8_t { forward, again };
+
+// The buffer of a block's tensor: its own "b3.qkv" if block `layer` keeps it. Else "f.qkv" when
+// made by the forward pass and "b.qkv" when made again, each of which all blocks that do not keep
+// it use in turn.
+std::string block_buffer(const RecomputeMask& mask, std::int64_t layer, std::string_view part,
+                         Made made);
 
 // Sequences of each microbatch of a step: `microbatch` at a time, the last one what is left.
 std::vector<std::int64_t> microbatches(std::int64_t device_batch, std::int64_t microbatch);

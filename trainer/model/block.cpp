@@ -16,8 +16,10 @@ struct Tensors {
 };
 
 Tensors tensors_of(const Pass& pass, std::int64_t layer) {
+  const bool in_forward = pass.phase == Phase::forward;
   const auto name = [&](const char* part) {
-    return memory::block_buffer(pass.memory.mask(), layer, part);
+    return memory::block_buffer(pass.memory.mask(), layer, part,
+                                in_forward ? memory::Made::forward : memory::Made::again);
   };
   const auto activation = [&](const char* part, std::int64_t cols) {
     return pass.activation(name(part), cols);
@@ -34,7 +36,10 @@ Tensors tensors_of(const Pass& pass, std::int64_t layer) {
   t.norm2 = activation("norm2", pass.width());
   t.up = activation("up", model::mlp_in_width(pass.shape()));
   t.act = activation("act", pass.shape().ffn);
-  t.branch = pass.activation("branch", pass.width());
+  const bool from_its_input =
+      pass.memory.mask()[static_cast<std::size_t>(layer)] == memory::Keep::input;
+  if (in_forward || (pass.phase == Phase::recompute && from_its_input))
+    t.branch = pass.activation(in_forward ? "branch" : "b.branch", pass.width());
   t.mean1 = statistic("mean1");
   t.rstd1 = statistic("rstd1");
   t.mean2 = statistic("mean2");
@@ -117,7 +122,7 @@ void norm_backward(const Pass& pass, const std::string& name, const Tensor& dy, 
 }  // namespace
 
 std::string mid_name(const Memory& memory, std::int64_t layer) {
-  return memory::block_buffer(memory.mask(), layer, "mid");
+  return memory::block_buffer(memory.mask(), layer, "mid", memory::Made::forward);
 }
 
 void block_forward(const Pass& pass, std::int64_t layer) {

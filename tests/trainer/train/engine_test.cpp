@@ -69,7 +69,8 @@ TEST_CASE("whatever is computed again, the bits are those of keeping all") {
         Training again(setup);
         const std::int64_t saved =
             none.engine.plan().total_bytes() - again.engine.plan().total_bytes();
-        CHECK(saved > 0);
+        // What only the last block makes again is there anyway when memory is needed most.
+        CHECK(saved >= (mask == masks[3] ? 0 : 1));
         again.run(3);
         for (std::size_t step = 0; step < 3; ++step) {
           CHECK(none.samples[step].loss == again.samples[step].loss);
