@@ -122,7 +122,7 @@ std::string details(const cluster::Outcome& outcome) {
 }
 
 std::string verb_project(const SubmitRequest& request) {
-  const std::string named = request.names.empty() ? request.project : request.names.front();
+  std::string named = request.names.empty() ? request.project : request.names.front();
   if (!named.empty() || !request.names.empty()) {
     if (const std::string fault = sweep::project_fault(named); !fault.empty()) {
       throw Error(ExitCode::usage, fmt::format("submit {}", request.verb),
