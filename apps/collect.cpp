@@ -61,11 +61,11 @@ bool names_project(const std::string& place, const Options& options) {
   if (!sweep::project_fault(place).empty()) return false;
   std::error_code ignored;
   if (!fs::exists(place, ignored)) return true;
-  return fs::is_directory(ledger::resolve_workspace(place, options.workspace) / place, ignored);
+  return fs::is_directory(ledger::workspace_to_read(place, options.workspace) / place, ignored);
 }
 
 void add_project(collect::Request& request, const std::string& name, const Options& options) {
-  const fs::path workspace = ledger::resolve_workspace(name, options.workspace);
+  const fs::path workspace = ledger::workspace_to_read(name, options.workspace);
   request.projects.push_back({.workspace = workspace, .name = name});
 }
 
@@ -79,14 +79,14 @@ void check_project(const std::string& name, std::string_view where) {
 // A project that has a folder in its workspace, or that a submit used.
 bool project_exists(const std::string& name, const Options& options) {
   std::error_code ignored;
-  return fs::is_directory(ledger::resolve_workspace(name, options.workspace) / name, ignored);
+  return fs::is_directory(ledger::workspace_to_read(name, options.workspace) / name, ignored);
 }
 
 // Among several places a name that is nothing must not be passed over: the others would be taken
 // for all that was asked for.
 void require_place(const std::string& name, std::string_view where, const Options& options) {
   if (project_exists(name, options)) return;
-  const fs::path workspace = ledger::resolve_workspace(name, options.workspace);
+  const fs::path workspace = ledger::workspace_to_read(name, options.workspace);
   throw Error(
       ExitCode::empty, where,
       fmt::format("no project {} in {}, and no folder of this name", name, workspace.string()),
@@ -194,8 +194,10 @@ int run_collect(const Options& options) {
   }
   const bool mosaic = options.format == "mosaic";
   if (options.format != "table" && !mosaic) {
-    throw Error(ExitCode::refused, "--format",
-                fmt::format("'{}' is not written yet", options.format), "table or mosaic");
+    if (options.format == "html")
+      throw Error(ExitCode::refused, "--format", "'html' is not written yet", "table or mosaic");
+    throw Error(ExitCode::usage, "--format", fmt::format("unknown value '{}'", options.format),
+                "table or mosaic");
   }
   collect::Request request = make_request(options);
   request.progress = Progress();

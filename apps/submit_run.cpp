@@ -247,7 +247,7 @@ int run_status(const SubmitRequest& request) {
     throw Error(ExitCode::usage, request.names[1], "status takes one project", "leave it out");
   }
   const std::string project = verb_project(request);
-  const fs::path workspace = ledger::resolve_workspace(project, request.workspace);
+  const fs::path workspace = ledger::workspace_to_read(project, request.workspace);
   const submit::ProjectStatus status = submit::project_status(workspace / project);
   for (const std::string& damage : status.damage) fmt::print(stderr, "submit: {}\n", damage);
   std::map<runlog::Status, int> counts;

@@ -69,6 +69,19 @@ Outcome outcome_of_exit(int exit_code) {
   return {Status::failed, fmt::format("ended with exit code {}", exit_code)};
 }
 
+bool has_result(const fs::path& run_dir, int attempt, Status status) {
+  const auto path = log_of(run_dir, attempt);
+  if (!path) return false;
+  try {
+    const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);
+    return std::ranges::any_of(file.logs, [&](const auto& log) {
+      return log.footer.has_value() && log.footer->status == status;
+    });
+  } catch (const Error&) {
+    return false;  // no longer readable
+  }
+}
+
 Outcome outcome_of_cancelled(const Outcome& outcome) {
   Outcome told = outcome;
   if (outcome.status == Status::partial) told.reason = "cancelled by its user";

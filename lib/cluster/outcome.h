@@ -31,6 +31,9 @@ Outcome outcome_of_attempt(const std::filesystem::path& run_dir, int attempt,
 // cancelled; what ended for another reason keeps that.
 Outcome outcome_of_cancelled(const Outcome& outcome);
 
+// Whether rank 0's log of the attempt has a footer that can be read, and it says `status`.
+bool has_result(const std::filesystem::path& run_dir, int attempt, runlog::Status status);
+
 // Whether rank 0 of the attempt has begun a log.
 bool has_log(const std::filesystem::path& run_dir, int attempt);
 

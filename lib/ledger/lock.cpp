@@ -59,7 +59,14 @@ ProjectLock::ProjectLock(const fs::path& project_dir, const std::string& user, b
     if (errno != EEXIST) throw_errno(path_, "the lock cannot be made", errno);
     const auto held = read_file_if_exists(path_);
     if (!held) continue;  // given back in between
-    if (!break_lock) require_stale(path_, *held);
+    if (!break_lock) {
+      require_stale(path_, *held);
+    } else if (const auto holder = parse_process(*held);
+               holder && liveness(*holder) == Liveness::alive) {
+      throw Error(ExitCode::locked, path_.string(),
+                  fmt::format("its submit lives: pid {} on this host", holder->pid),
+                  "wait for it to end, or end it with submit cancel");
+    }
     // Of several that find the same stale lock one may take it away, or the second would take away
     // the new lock of the first: whoever makes the second link looks again and is the only one to
     // remove.

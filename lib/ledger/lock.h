@@ -11,7 +11,7 @@ namespace tessera::ledger {
 
 // Made by link(2), which is atomic everywhere. The file says who holds it: host, boot id, pid,
 // start time, user. A lock of a dead process on this host and boot is broken by itself; any other
-// only by `break_lock`.
+// only by `break_lock`, which takes none whose process is known to live.
 class ProjectLock {
  public:
   // Error(locked) naming the holder; Error(io) if the folder cannot be written.

@@ -118,6 +118,10 @@ fs::path resolve_workspace(const std::string& project, const std::string& asked,
   return workspace;
 }
 
+fs::path workspace_to_read(const std::string& project, const std::string& asked) {
+  return asked.empty() ? resolve_workspace(project, asked) : fs::absolute(asked).lexically_normal();
+}
+
 std::optional<double> cached_cpu_peak(const CpuPeakKey& key) {
   const Json json = read_state("cpu-peaks.json");
   const auto found = json.find(peak_key(key));

@@ -35,6 +35,9 @@ void remember_project(const std::string& project, const std::filesystem::path& w
 std::filesystem::path resolve_workspace(const std::string& project, const std::string& asked,
                                         const std::string& of_cluster = {});
 
+// The same for a command that only reads: `asked` may be a copy of a project that lives elsewhere.
+std::filesystem::path workspace_to_read(const std::string& project, const std::string& asked);
+
 // Peak of this machine's CPU in TFLOP/s for (CPU model, threads, BLAS), measured once.
 struct CpuPeakKey {
   std::string cpu;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lib/base/clock.h"
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
@@ -13,6 +14,7 @@ namespace tessera::submit {
 namespace {
 
 constexpr int kTries = 3;
+constexpr double kLong_s = 8;  // after which there is no other try
 
 // One JSON object that the trainer prints, or nothing if it does not.
 std::optional<Value> ask(const std::vector<std::string>& command) {
@@ -37,7 +39,8 @@ ledger::CpuPeakKey key_of(const Capabilities& can, int threads) {
 }  // namespace
 
 std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const Capabilities& can,
-                                    int threads, const std::function<void()>& measuring) {
+                                    int threads, const std::function<void()>& measuring,
+                                    const std::atomic<bool>& interrupted) {
   const ledger::CpuPeakKey key = key_of(can, threads);
   if (const auto tflops = ledger::cached_cpu_peak(key)) {
     return sweep::Peak{
@@ -47,10 +50,13 @@ std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const 
   measuring();
   // On a machine that is busy for a moment, another try may be undisturbed.
   std::optional<Value> measured;
+  const double start_s = monotonic_seconds();
   for (int tries = 0; tries < kTries; ++tries) {
     measured = ask({trainer.string(), "--measure-peak", "--threads", std::to_string(threads)});
     if (!measured) return std::nullopt;
-    if (text_of(*measured, "undisturbed") == "true") break;
+    if (text_of(*measured, "undisturbed") == "true" || monotonic_seconds() - start_s > kLong_s)
+      break;
+    if (interrupted) return std::nullopt;
   }
   const auto tflops = parse_number(text_of(*measured, "tflops"));
   if (!tflops || *tflops <= 0) return std::nullopt;

@@ -1,6 +1,7 @@
 // The CPU's peak, measured once by the trainer itself and handed over in the run specification.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -12,9 +13,11 @@ namespace tessera::submit {
 
 // From the state directory, or measured now with `trainer --measure-peak --threads N`, 2 to 6
 // seconds; `measuring` is called before that. Call it under the project's lock while no run is
-// live. Nothing if the trainer cannot do it: then it measures itself in each run.
+// live. Nothing if the trainer cannot do it (then it measures itself in
+// each run) or if somebody interrupts.
 std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const Capabilities& can,
-                                    int threads, const std::function<void()>& measuring);
+                                    int threads, const std::function<void()>& measuring,
+                                    const std::atomic<bool>& interrupted);
 
 // Takes a remembered peak away, so that it is measured anew. False if none is remembered.
 bool forget_cpu_peak(const Capabilities& can, int threads);

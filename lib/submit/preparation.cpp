@@ -49,9 +49,10 @@ void Preparation::measure_peaks() {
   if (!options_.capabilities) return;
   for (const auto& [run, each] : points_) {
     const std::int64_t threads = each.point->point.threads;
-    if (each.point->point.gpu != "cpu" || peaks_.contains(threads)) continue;
-    peaks_[threads] = cpu_peak(options_.trainer, *options_.capabilities, static_cast<int>(threads),
-                               [&] { events_.measuring(threads); });
+    if (each.point->point.gpu != "cpu" || peaks_.contains(threads) || interrupted_) continue;
+    peaks_[threads] = cpu_peak(
+        options_.trainer, *options_.capabilities, static_cast<int>(threads),
+        [&] { events_.measuring(threads); }, interrupted_);
   }
 }
 

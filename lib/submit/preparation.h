@@ -1,6 +1,7 @@
 // What a run of a plan is started with: its specification, its environment, the CPU's peak.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,8 +16,9 @@ namespace tessera::submit {
 // outlive it.
 class Preparation {
  public:
-  Preparation(const SubmitOptions& options, const SubmitEvents& events)
-      : options_(options), events_(events) {}
+  Preparation(const SubmitOptions& options, const SubmitEvents& events,
+              const std::atomic<bool>& interrupted)
+      : options_(options), events_(events), interrupted_(interrupted) {}
 
   void add(const sweep::Planned& point, const ledger::RunRef& ref);
   const ledger::RunRef& ref(const std::string& run) const { return points_.at(run).ref; }
@@ -38,6 +40,7 @@ class Preparation {
   };
   const SubmitOptions& options_;
   const SubmitEvents& events_;
+  const std::atomic<bool>& interrupted_;
   std::map<std::string, Each> points_;                        // by run
   std::map<std::int64_t, std::optional<sweep::Peak>> peaks_;  // by threads
 };

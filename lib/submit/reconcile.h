@@ -17,7 +17,8 @@ struct Reconciled {
   std::vector<std::string> elsewhere;  // runs on another host, of which nothing can be known here
 };
 
-// Looks at every local attempt without a final status. An intent whose process never began is
+// Looks at every local attempt without a final status, and at the logs of those that ended ok: one
+// that is gone or damaged makes the attempt `missing`. An intent whose process never began is
 // `missing`: it may be run again. One whose process is gone has its status from its log. Reads
 // only.
 Reconciled reconcile_local(const std::filesystem::path& project_dir,

@@ -154,7 +154,7 @@ SubmitReport submit_local(const sweep::Expansion& plan, const SubmitOptions& opt
   events.selected(choices, static_cast<int>(reconciled.living.size()));
 
   SubmitReport report;
-  Preparation preparation(options, events);
+  Preparation preparation(options, events, interrupted);
   cluster::LocalQueue queue;
   queue.max_parallel = options.max_parallel;
   queue.living = reconciled.living;

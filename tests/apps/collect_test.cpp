@@ -134,6 +134,7 @@ TEST_CASE("bad input gets one line and its exit code, and no file") {
   holds(place.fault({"tput", "--frobnicate"}, ExitCode::usage), "--frobnicate");
   holds(place.fault({"tput", "--by", "build"}, ExitCode::refused), "--by: 'build' comes later");
   holds(place.fault({"tput", "--format", "html"}, ExitCode::refused), "--format: 'html'");
+  holds(place.fault({"tput", "--format", "tabel"}, ExitCode::usage), "unknown value 'tabel'");
   holds(place.fault({"show", "tput--7b-s2048-8g-0123456789ab"}, ExitCode::empty), "no such run");
   test::write_sample(place / "runs", sample());
   holds(place.fault({"tput", "--filters", "70b"}, ExitCode::empty), "no run that --filters take");

@@ -295,6 +295,29 @@ TEST_CASE("a remembered peak that a run exceeds is forgotten and said to be") {
   CHECK(again.out.find("faster than") == std::string::npos);
 }
 
+TEST_CASE("a result that was lost since is missing for submit too, and is trained again") {
+  const EndToEnd e2e;
+  e2e.write_sweep("sweep.yaml", "[1, 2, 3]", 12);
+  REQUIRE(e2e.run("submit", kSubmit).exit_code == 0);
+  REQUIRE(e2e.logs().size() == 3);
+  std::filesystem::remove_all(e2e.logs()[0].parent_path());
+  const auto cut = e2e.logs()[0];
+  const std::string log = read_file(cut);
+  write_file_atomically(cut, log.substr(0, log.size() / 2));
+  const CommandResult status = e2e.run("submit", {"status"});
+  CHECK(status.out.find("1 ok, 2 missing") != std::string::npos);
+  CHECK(status.out.find(": it ended ok, but its log is gone or damaged") != std::string::npos);
+  const CommandResult again = e2e.run("submit", kSubmit);
+  CAPTURE(again.out);
+  CHECK(again.exit_code == 0);
+  CHECK(again.out.find("3 runs, 2 to start, 1 done before\n") != std::string::npos);
+  CHECK(e2e.run("submit", kSubmit).out.find("0 to start, 3 done before") != std::string::npos);
+  CHECK(e2e.run("collect", {}).exit_code == 0);
+  CHECK(std::ranges::count_if(e2e.results(), [](const auto& row) {
+          return row.find(",ok,") != std::string::npos;
+        }) == 3);
+}
+
 TEST_CASE("a variable that an axis says is not set does not come from the submitter") {
   const EndToEnd e2e;
   e2e.write_sweep("sweep.yaml", "1", 12, "");

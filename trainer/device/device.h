@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "trainer/device/ops.h"
 
@@ -80,5 +81,11 @@ struct GemmPeak {
   bool is_undisturbed() const { return cpu_share >= 0.9; }
 };
 GemmPeak measure_gemm_peak(int threads, double seconds);
+
+// The OpenBLAS core type (OPENBLAS_CORETYPE, read when the program starts) that suits a CPU of this
+// vector ISA, if `chosen` was made for older ones; else "". Without arguments: for this CPU and
+// what the library has chosen here.
+std::string better_blas_core(std::string_view chosen, std::string_view vector_isa);
+std::string better_blas_core();
 
 }  // namespace tessera::trainer

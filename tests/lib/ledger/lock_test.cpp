@@ -59,6 +59,14 @@ TEST_CASE("who works on a project can be asked") {
   CHECK(lock_holder(folder.path()).has_value());
 }
 
+TEST_CASE("the lock of a submit that lives here is not broken, whatever is asked") {
+  const test::TemporaryFolder folder;
+  const ProjectLock lock(folder.path(), "kim");
+  CHECK_THROWS_WITH_AS(ProjectLock(folder.path(), "kim", true),
+                       doctest::Contains("its submit lives: pid"), Error);
+  CHECK(lock_holder(folder.path())->user == "kim");
+}
+
 TEST_CASE("a lock breaks by itself only if its process is known to be dead") {
   const test::TemporaryFolder folder;
   ProcessRef dead = this_process();

@@ -55,6 +55,15 @@ void operator delete(void* p, std::size_t) noexcept {
   std::free(p);
 }
 
+TEST_CASE("OpenBLAS's kernels are those of this CPU, not of the oldest") {
+  CHECK(better_blas_core("Prescott", "avx512") == "SkylakeX");
+  CHECK(better_blas_core("Prescott", "avx2") == "Haswell");
+  CHECK(better_blas_core("Sandybridge", "avx2") == "Haswell");
+  CHECK(better_blas_core("Prescott", "x86-64-v2") == "");
+  for (const char* core : {"SkylakeX", "Haswell", "Zen", "Cooperlake", "SapphireRapids"})
+    CHECK(better_blas_core(core, "avx512") == "");
+}
+
 TEST_CASE("a sealed device does not touch the heap") {
   {  // The counter counts.
     const std::int64_t before = allocations;

@@ -331,6 +331,10 @@ TEST_CASE("what the trainer can do and what the machine reaches are JSON") {
   CHECK(json.at("log_schema") == 1);
   CHECK(json.at("operations").size() >= 17);
   for (const char* key : {"cpu", "blas"}) CHECK(json.at(key).is_string());
+  // Whatever the library knows of this CPU, it runs kernels of its vector width.
+  const auto blas = json.at("blas").get<std::string>();
+  if (json.at("vector_isa") != "x86-64-v2" && std::getenv("OPENBLAS_CORETYPE") == nullptr)
+    CHECK(blas.find("Prescott") == std::string::npos);
 
   const ProgramResult peak = run_trainer({.arguments = {"--measure-peak", "--threads", "1"}});
   CHECK(peak.exit_code == 0);
