@@ -8,6 +8,21 @@
 
 namespace tessera::submit {
 
+// How the run's threads wait for each other, where nobody has said it. Spinning threads take the
+// cores from those that they wait for as soon as anything else runs: milliseconds an operation.
+void Preparation::set_waiting(std::map<std::string, std::string>& env) const {
+  for (const char* said : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
+    if (std::getenv(said) != nullptr || env.contains(said)) return;
+  }
+  if (options_.max_parallel > 1) {
+    env["OMP_WAIT_POLICY"] = "passive";
+  } else {
+    // A thirtieth of libgomp's own: as fast on an idle machine, half again as fast beside other
+    // work.
+    env["GOMP_SPINCOUNT"] = "10000";
+  }
+}
+
 void Preparation::add(const sweep::Planned& point, const ledger::RunRef& ref) {
   points_[ref.run] = {.point = &point, .ref = ref};
 }
@@ -34,10 +49,7 @@ void Preparation::operator()(cluster::LocalRun& run, const cluster::Company& com
   }
   run.start.spec_json = sweep::run_spec_json(spec);
   run.start.env = options_.cluster.env;
-  // Threads of several runs that spin while they wait take the cores from each other:
-  // milliseconds an operation.
-  if (options_.max_parallel > 1 && std::getenv("OMP_WAIT_POLICY") == nullptr)
-    run.start.env.try_emplace("OMP_WAIT_POLICY", "passive");
+  set_waiting(run.start.env);
   for (const auto& [name, value] : point.env) run.start.env[name] = value;
   run.start.unset = planned->unset_env;
   for (const std::string& name : planned->unset_env) run.start.env.erase(name);

@@ -33,6 +33,7 @@ class Preparation {
 
  private:
   void measure_peaks();
+  void set_waiting(std::map<std::string, std::string>& env) const;
 
   struct Each {
     const sweep::Planned* point;

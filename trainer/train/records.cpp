@@ -118,8 +118,8 @@ Json host_fields(const DeviceInfo& device) {
 }
 
 bool may_be_recorded(std::string_view name) {
-  constexpr std::string_view kPrefixes[] = {"NCCL_", "CUDA_", "CUBLAS", "OMP_",      "OPENBLAS_",
-                                            "UCX_",  "FI_",   "GLOO_",  "SLURM_JOB_"};
+  constexpr std::string_view kPrefixes[] = {"NCCL_",     "CUDA_", "CUBLAS", "OMP_",  "GOMP_",
+                                            "OPENBLAS_", "UCX_",  "FI_",    "GLOO_", "SLURM_JOB_"};
   return std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
