@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/cli_error.h"
 #include "collect/collection.h"
 #include "collect/results.h"
 #include "collect/show.h"
@@ -19,6 +18,7 @@
 #include "collect/writer_markdown.h"
 #include "collect/writer_mosaic.h"
 #include "lib/base/error.h"
+#include "lib/cli/cli_error.h"
 #include "lib/ledger/state.h"
 #include "lib/sweep/identity.h"
 
@@ -319,9 +319,9 @@ int main(int argc, char** argv) {
     } catch (const CLI::Success& success) {
       return app.exit(success);
     } catch (const CLI::ParseError& error) {
-      throw apps::command_line_error(app, error);
+      throw cli::command_line_error(app, error);
     }
-    apps::refuse_empty_values(app);
+    cli::refuse_empty_values(app);
     return show->parsed() ? run_show(options) : run_collect(options);
   } catch (const Error& error) {
     fmt::print(stderr, "collect: {}\n", error.what());

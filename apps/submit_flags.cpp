@@ -7,10 +7,10 @@
 #include <cctype>
 #include <iostream>
 
-#include "apps/cli_error.h"
 #include "apps/flag_grid.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
+#include "lib/cli/cli_error.h"
 #include "lib/sweep/duration.h"
 #include "lib/sweep/identity.h"
 
@@ -290,7 +290,7 @@ void refuse_flags_of_submission(const CLI::App& app, const std::string& verb) {
 void refuse_empty_flags(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     // Those may stand without a value.
-    if (option->get_items_expected_min() > 0) refuse_empty(app, option->get_name());
+    if (option->get_items_expected_min() > 0) cli::refuse_empty(app, option->get_name());
   }
 }
 
@@ -330,7 +330,7 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
     help_shown = true;
     return request;
   } catch (const CLI::ParseError& fault) {
-    throw command_line_error(app, fault);
+    throw cli::command_line_error(app, fault);
   }
   refuse_extras(app, app.remaining(true));
   refuse_empty_flags(app);

@@ -11,11 +11,11 @@
 #include <iostream>
 #include <iterator>
 
-#include "apps/cli_error.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/numbers.h"
+#include "lib/cli/cli_error.h"
 #include "lib/sweep/run_spec.h"
 #include "trainer/capabilities.h"
 #include "trainer/device/device.h"
@@ -116,9 +116,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    throw apps::command_line_error(app, error);
+    throw cli::command_line_error(app, error);
   }
-  apps::refuse_empty_values(app);
+  cli::refuse_empty_values(app);
   if (!threads_flag->empty() && !peak)
     throw Error(ExitCode::usage, "--threads", "goes with --measure-peak",
                 "the run specification says a run's threads");

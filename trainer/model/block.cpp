@@ -66,28 +66,21 @@ void rope(const Pass& pass, const Tensor& qkv, bool backward) {
                  .backward = backward});
 }
 
-NormForward norm1(const Pass& pass, const Tensors& t) {
+// Of what x is, without a residual.
+NormForward norm(const Pass& pass, const std::string& name, const Tensor& x, const Tensor& y,
+                 const Tensor& mean, const Tensor& rstd) {
   return {.kind = pass.shape().norm,
           .eps = static_cast<float>(pass.shape().norm_eps),
-          .x = t.x,
-          .y = t.norm1,
-          .gain = pass.parameter("norm1.gain"),
-          .bias = pass.parameter("norm1.bias"),
-          .mean = t.mean1,
-          .rstd = t.rstd1};
+          .x = x,
+          .y = y,
+          .gain = pass.parameter(name + ".gain"),
+          .bias = pass.parameter(name + ".bias"),
+          .mean = mean,
+          .rstd = rstd};
 }
 
-NormForward norm2(const Pass& pass, const Tensors& t) {
-  return {.kind = pass.shape().norm,
-          .eps = static_cast<float>(pass.shape().norm_eps),
-          .x = t.x,
-          .add = t.branch,
-          .sum = t.mid,
-          .y = t.norm2,
-          .gain = pass.parameter("norm2.gain"),
-          .bias = pass.parameter("norm2.bias"),
-          .mean = t.mean2,
-          .rstd = t.rstd2};
+NormForward norm1(const Pass& pass, const Tensors& t) {
+  return norm(pass, "norm1", t.x, t.norm1, t.mean1, t.rstd1);
 }
 
 // From norm1 to what the MLP's last product reads.
@@ -97,7 +90,10 @@ void middle(const Pass& pass, const Tensors& t) {
   pass.emit(AttentionForward{
       .shape = attention_shape(pass), .qkv = t.qkv, .out = t.attention, .lse = t.lse});
   pass.linear("out", t.attention, t.branch);
-  pass.emit(norm2(pass, t));
+  NormForward second = norm(pass, "norm2", t.x, t.norm2, t.mean2, t.rstd2);
+  second.add = t.branch;
+  second.sum = t.mid;
+  pass.emit(second);
   pass.linear("up", t.norm2, t.up);
   pass.emit(ActForward{.kind = pass.shape().activation, .x = t.up, .y = t.act});
 }
@@ -143,11 +139,7 @@ void block_recompute(const Pass& pass, std::int64_t layer) {
   pass.emit(norm1(pass, t));
   if (pass.memory.mask()[static_cast<std::size_t>(layer)] == memory::Keep::input)
     return middle(pass, t);
-  NormForward second = norm2(pass, t);
-  second.x = t.mid;
-  second.add = {};
-  second.sum = {};
-  pass.emit(second);
+  pass.emit(norm(pass, "norm2", t.mid, t.norm2, t.mean2, t.rstd2));
   pass.emit(ActForward{.kind = pass.shape().activation, .x = t.up, .y = t.act});
 }
 

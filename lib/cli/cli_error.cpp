@@ -1,11 +1,11 @@
-#include "apps/cli_error.h"
+#include "lib/cli/cli_error.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-namespace tessera::apps {
+namespace tessera::cli {
 
 namespace {
 
@@ -110,4 +110,4 @@ void refuse_empty_values(const CLI::App& app) {
   }
 }
 
-}  // namespace tessera::apps
+}  // namespace tessera::cli

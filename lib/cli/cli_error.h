@@ -12,7 +12,7 @@ class App;
 class ParseError;
 }  // namespace CLI
 
-namespace tessera::apps {
+namespace tessera::cli {
 
 // What CLI11 found wrong while `app` parsed, as Error(usage): "--where: is given twice", "--where:
 // needs a value", "--wher: is no flag; did you mean --where?". Not for CLI::Success (--help,
@@ -27,4 +27,4 @@ void refuse_empty(const CLI::App& app, const std::string& flag);
 // refuse_empty for every option of `app` and of its used subcommands.
 void refuse_empty_values(const CLI::App& app);
 
-}  // namespace tessera::apps
+}  // namespace tessera::cli
