@@ -1,0 +1,72 @@
+#include "tests/trainer/comm/ranks.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "trainer/comm/threads.h"
+
+namespace tessera::trainer::test {
+
+std::vector<Outcome> run_ranks(Communicators communicators,
+                               const std::function<void(Communicator&)>& body) {
+  std::vector<Outcome> outcomes(communicators.size());
+  std::vector<bool> done(communicators.size());
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::size_t living = communicators.size();
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    threads.emplace_back([&, i, own = std::move(communicators[i])]() mutable {
+      try {
+        const std::unique_ptr<Communicator> communicator = std::move(own);
+        body(*communicator);
+      } catch (const Error& e) {
+        outcomes[i] = {e.code(), e.what()};
+      } catch (const std::exception& e) {
+        outcomes[i] = {std::nullopt, e.what()};
+      }
+      const std::lock_guard lock(mutex);
+      done[i] = true;
+      --living;
+      changed.notify_all();
+    });
+  }
+  {
+    std::unique_lock lock(mutex);
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::minutes(1);
+    if (!changed.wait_until(lock, deadline, [&] { return living == 0; })) {
+      for (std::size_t i = 0; i < done.size(); ++i) {
+        if (!done[i]) std::fprintf(stderr, "rank %zu of %zu hangs\n", i, done.size());
+      }
+      std::_Exit(1);
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+void run_prepared(Communicators communicators, const std::function<void(Communicator&)>& body) {
+  const auto outcomes = run_ranks(std::move(communicators), [&](Communicator& communicator) {
+    communicator.prepare({});
+    body(communicator);
+  });
+  for (const Outcome& outcome : outcomes) CHECK(outcome.message == "");
+}
+
+std::vector<Kind> kinds(int ranks) {
+  std::vector<Kind> result;
+  if (ranks == 1) {
+    result.push_back({"single", {}});
+    result.back().communicators.push_back(single_communicator());
+  }
+  result.push_back({"threads", threads_communicators(ranks)});
+  return result;
+}
+
+}  // namespace tessera::trainer::test

@@ -1,0 +1,18 @@
+// Sums over ranks in host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "lib/memory/dtype.h"
+
+namespace tessera::trainer::comm {
+
+// result[i] = ((sources[0][i] + sources[1][i]) + ...) for i < elements, stored to every one of
+// `results`; in f32 (f64 for f64), rounded once to nearest even. dtype: f32, bf16 or f64. A result
+// may be one of the sources; else nothing overlaps. At least one source. Allocates nothing.
+void sum_in_order(DType dtype, std::span<const std::byte* const> sources, std::int64_t elements,
+                  std::span<std::byte* const> results);
+
+}  // namespace tessera::trainer::comm
