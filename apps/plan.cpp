@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/plan_memory.h"
 #include "lib/cluster/surroundings.h"
 #include "lib/sweep/identity.h"
 #include "lib/sweep/point_values.h"
@@ -56,6 +57,7 @@ Plan make_plan(const SubmitRequest& request) try {
     if (auto can = submit::ask_capabilities(trainer_of(cluster)))
       plan.capabilities.emplace(name, *std::move(can));
   }
+  plan_memory(plan);
   return plan;
 } catch (const Error& fault) {
   const bool of_flags =
@@ -134,13 +136,6 @@ void require_runnable(const SubmitRequest& request, const Plan& plan) {
       throw Error(ExitCode::refused, "--RUN",
                   fmt::format("the plan has points on {} and on {}", first_cluster, cluster.name),
                   "submit to one cluster at a time, with --where or -c");
-    }
-    if (each.point.microbatch_size == sweep::kAutoMicrobatch) {
-      throw Error(
-          ExitCode::refused, "--RUN",
-          fmt::format("point {} ({}) has microbatch_size auto, and memory is not planned yet",
-                      each.id, slug_of(plan, each)),
-          "give --microbatch_size or set microbatch_size");
     }
   }
 }

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lib/memory/recompute.h"
+
 namespace tessera::apps {
 
 namespace {
@@ -44,15 +46,19 @@ Columns usual_columns() {
        [](const sweep::Planned& p) { return std::to_string(p.point.global_batch); }},
       {"microbatch", true,
        [](const sweep::Planned& p) {
-         return p.point.microbatch_size == sweep::kAutoMicrobatch
-                    ? std::string("auto")
-                    : std::to_string(p.point.microbatch_size);
+         if (p.point.microbatch_size != sweep::kAutoMicrobatch)
+           return std::to_string(p.point.microbatch_size);
+         return p.microbatch == 0 ? std::string("auto") : fmt::format("auto {}", p.microbatch);
        }},
       {"precision", false, [](const sweep::Planned& p) { return name(p.point.precision); }},
       {"mixed", false, [](const sweep::Planned& p) { return name(p.point.mixed_precision); }},
       {"sharding", false, [](const sweep::Planned& p) { return name(p.point.sharding_strategy); }},
       {"checkpointing", false,
-       [](const sweep::Planned& p) { return name(p.point.activation_checkpointing); }},
+       [](const sweep::Planned& p) {
+         return p.point.checkpointing_blocks == memory::kAllBlocks
+                    ? name(p.point.activation_checkpointing)
+                    : name(p.point.activation_checkpointing) + " " + p.point.checkpointing_blocks;
+       }},
       {"warmup+measured", true,
        [](const sweep::Planned& p) {
          return fmt::format("{}+{}", p.point.warmup, p.point.steps - p.point.warmup);
@@ -251,8 +257,11 @@ std::string plan_json(const Plan& plan) {
   std::string text = "{\"points\":[";
   const char* separator = "\n";
   for (const sweep::Planned& each : plan.expansion.points) {
-    text += fmt::format(R"({}{{"id":"{}","label":{},"slug":"{}","point":{}}})", separator, each.id,
-                        quoted(each.label), slug_of(plan, each), sweep::point_json(each.point));
+    text +=
+        fmt::format(R"({}{{"id":"{}","label":{},"slug":"{}",{}"point":{}}})", separator, each.id,
+                    quoted(each.label), slug_of(plan, each),
+                    each.microbatch == 0 ? "" : fmt::format(R"("microbatch":{},)", each.microbatch),
+                    sweep::point_json(each.point));
     separator = ",\n";
   }
   text += "],\"dropped\":[";

@@ -12,8 +12,8 @@ namespace tessera::apps {
 // refuse (`obstacle`, empty if nothing).
 std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle);
 
-// {"points":[{"id","label","slug","point"}],"dropped":[{"reason","detail","label","values"}]}, one
-// point or drop a line.
+// {"points":[{"id","label","slug","microbatch" (what an automatic one
+// became),"point"}],"dropped":[{"reason","detail","label","values"}]}, one point or drop a line.
 std::string plan_json(const Plan& plan);
 
 // "3 dropped: 2 batch, 1 cluster", or "" if none is.

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "apps/plan.h"
+#include "apps/plan_memory.h"
 #include "apps/plan_table.h"
 #include "apps/submit_flags.h"
 #include "apps/submit_run.h"
@@ -28,8 +29,9 @@ int run_submit(int argc, const char* const* argv) {
   for (const std::string& note : apps::run_notes(plan)) fmt::print(stderr, "submit: {}\n", note);
   const bool is_empty = plan.expansion.points.empty();
   if (!request.run || is_empty) {
-    fmt::print("{}", request.json
-                         ? apps::plan_json(plan)
+    fmt::print("{}", request.json ? apps::plan_json(plan)
+                     : request.memory && !is_empty
+                         ? apps::memory_tables(plan)
                          : apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan)));
   }
   if (is_empty) {

@@ -105,6 +105,8 @@ void declare_submission(CLI::App& app, SubmitRequest& request, OtherFlags& other
   app.add_flag("--break-lock", request.break_lock, "take over the lock of a dead submit")
       ->group(group);
   app.add_flag("--all", request.all_rows, "print every point of the plan")->group(group);
+  app.add_flag("--memory", request.memory, "print what the plan's points need of device memory")
+      ->group(group);
   app.add_flag("--json", request.json, "print the plan as JSON")->group(group);
 
   const char* later = "Not there yet (checked, then refused)";
@@ -182,8 +184,6 @@ void check_foundry(const OtherFlags& other, SubmitRequest& request) {
     only_value(std::to_string(multiple), "--pad_vocab_multiple", "128",
                "the engine pads the vocabulary to 128 rows in memory, never in a formula");
   }
-  if (!other.cpu_offload.empty() && foundry_bool(other.cpu_offload, "--activation_cpu_offload"))
-    throw Error(ExitCode::refused, "--activation_cpu_offload", "activations stay on the device");
   if (!other.data_remote.empty()) {
     throw Error(ExitCode::refused, "--data_remote", "data is synthetic",
                 "leave it out: every row then measures training alone");
@@ -350,6 +350,9 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
 
   if (request.run && request.json)
     throw Error(ExitCode::usage, "--json", "prints a plan, --RUN submits it", "keep one of them");
+  if (request.memory && (request.run || request.json))
+    throw Error(ExitCode::usage, "--memory", "prints tables of a plan",
+                fmt::format("leave out {}", request.run ? "--RUN" : "--json"));
   check_foundry(other, request);
   check_later(other, request);
   if (!other.max_parallel.empty()) {
@@ -363,6 +366,11 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
     if (fault.code() == ExitCode::input && fault.where().starts_with('-'))
       throw Error(ExitCode::usage, "", fault.what());
     throw;
+  }
+  if (!other.cpu_offload.empty()) {
+    const char* flag = "--activation_cpu_offload";
+    request.grid.forced.push_back(
+        {"activation_cpu_offload", foundry_bool(other.cpu_offload, flag), flag});
   }
   request.has_sweep = !grid.sweep.empty();
   request.chooses_gpu = request.has_sweep || !settings_of(request.grid, "gpu").empty();

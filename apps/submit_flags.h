@@ -26,6 +26,7 @@ struct SubmitRequest {
   bool break_lock = false;
 
   bool json = false;
+  bool memory = false;
   bool all_rows = false;
   std::string gpu_catalogue;
 

@@ -121,7 +121,11 @@ void compute_utilization(Row& row, const std::optional<model::Shape>& shape) {
                                  ? from_text<Checkpointing>(*facts.activation_checkpointing)
                                  : std::nullopt;
   if (!checkpointing) return;
-  if (const auto hfu = flops::hfu_mosaic(forward, throughput, peak, *checkpointing)) {
+  // Of some blocks only: the convention does not know it.
+  const bool is_whole = !facts.recompute || *facts.recompute == *facts.activation_checkpointing;
+  const auto hfu =
+      is_whole ? flops::hfu_mosaic(forward, throughput, peak, *checkpointing) : std::nullopt;
+  if (hfu) {
     row.hfu_pct = 100 * *hfu;
   } else {
     row.hfu_pct = row.hfu_recompute_pct;

@@ -100,6 +100,9 @@ std::string calculation(const Row& row) {
   if (row.facts.activation_checkpointing)
     checkpointing =
         from_text<Checkpointing>(*row.facts.activation_checkpointing).value_or(Checkpointing::none);
+  // Of some blocks only: no term says how much.
+  if (row.facts.recompute && row.facts.recompute != row.facts.activation_checkpointing)
+    checkpointing = Checkpointing::selective;
   const auto terms =
       flops::terms_per_token(*shape, *row.facts.seq_len, flops::Convention::mosaic, checkpointing);
   double model_flops = 0;
@@ -129,7 +132,7 @@ std::string calculation(const Row& row) {
                 row.peak_source);
   text += entry("MFU", fmt::format("{} %", two_places(*row.mfu_pct)), "Model TFLOP / peak");
   if (row.hfu_pct) {
-    const bool mosaic = checkpointing != Checkpointing::selective;
+    const bool mosaic = row.flops_convention.find(';') == std::string::npos;
     text += entry("HFU", fmt::format("{} %", two_places(*row.hfu_pct)),
                   mosaic ? "hardware x throughput / devices / peak"
                          : "recomputed operations of the log, as `hfu_recompute`");

@@ -208,7 +208,9 @@ std::string legend(std::span<const Row* const> rows) {
   const bool selective = std::ranges::any_of(
       rows, [](const Row* row) { return row->flops_convention.find(';') != std::string::npos; });
   if (selective)
-    text += "* HFU of selective checkpointing counts the operations that were computed again.\n";
+    text +=
+        "* HFU of selective checkpointing, or of that of some blocks, counts the operations that "
+        "were computed again.\n";
   text += peaks_of(rows);
   std::set<std::string> bases;
   for (const Row* row : rows) bases.insert(row->footer.token_basis);

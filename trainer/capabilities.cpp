@@ -28,6 +28,7 @@ std::string capabilities_json() {
   json["vector_isa"] = device.vector_isa;
   json["blas"] = device.blas;
   json["cpus"] = usable_cpus();
+  if (device.memory_bytes > 0) json["memory_bytes"] = device.memory_bytes;
   json["devices"] = {"cpu"};
   json["precisions"] = {to_text(Precision::fp32), to_text(Precision::amp_bf16)};
   json["mixed_precision"] = {to_text(MixedPrecision::default_)};
@@ -37,10 +38,10 @@ std::string capabilities_json() {
   json["positions"] = all_names<model::Positions>();
   json["activations"] = all_names<model::Activation>();
   json["untied_head"] = true;
-  json["activation_cpu_offload"] = false;
+  json["activation_cpu_offload"] = true;
   json["data"] = {"synthetic"};
   json["max_ranks"] = 1;
-  json["microbatch_auto"] = false;
+  json["microbatch_auto"] = true;
   json["operations"] = operation_names(std::make_index_sequence<std::variant_size_v<Op>>());
   json["log_schema"] = runlog::kSchema;
   return json.dump(2);

@@ -95,6 +95,7 @@ std::optional<sweep::Point> point_of(const DroppedPoint& dropped) {
   take(values, "sharding_strategy", point.sharding_strategy);
   take(values, "hybrid_group", point.hybrid_group);
   take(values, "activation_checkpointing", point.activation_checkpointing);
+  take(values, "checkpointing_blocks", point.checkpointing_blocks);
   take(values, "activation_cpu_offload", point.activation_cpu_offload);
   take(values, "attention", point.attention);
   take(values, "threads", point.threads);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,11 +20,20 @@ enum class Keep : std::uint8_t {
 // One mask a block, in forward order.
 using RecomputeMask = std::vector<Keep>;
 
-// Every block alike: none keeps all, selective and full as their names say.
-RecomputeMask recompute_mask(Checkpointing checkpointing, std::int64_t blocks);
+// Which blocks a checkpointing is for, in the words of sweep files: "all", "first-8", "last-8", or
+// "every-2", the first of each two.
+inline constexpr std::string_view kAllBlocks = "all";
+
+// Blocks that it is for as `checkpointing` says (none keeps all, selective and full as their names
+// say), the others keep all. Error(input) for other words.
+RecomputeMask recompute_mask(Checkpointing checkpointing, std::int64_t blocks,
+                             std::string_view which = kAllBlocks);
+
+// "all" where that gives the same mask, else `which` in its usual form.
+std::string usual_blocks(Checkpointing checkpointing, std::int64_t blocks, std::string_view which);
 
 // Whether a block's tensor stays from forward to backward. `part`: the name of its buffer without
-// that of the block: "norm1", "qkv", ... (plan.h).
+// that of the block: "x" (the residual stream before it), "norm1", "qkv", ... (plan.h).
 bool keeps(Keep keep, std::string_view part);
 
 }  // namespace tessera::memory

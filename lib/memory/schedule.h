@@ -1,9 +1,19 @@
-// One optimizer step as a value: which part of the model is computed when, for one rank.
+// One optimizer step as a value: which part of the model is computed, gathered, reduced or moved
+// when, on which stream, and what each waits for; the same on every rank.
 //
 // Pure and printable; trainer/ only executes it. An action's place in the list is its tick, which
-// the lives of the memory plan count in. With more than one rank, a gather stands before the first
-// use of a unit, a reduce after its backward, each with the actions it waits for; they come with
-// sharding.
+// the lives of the memory plan count in. Actions of one stream run in the order of the list;
+// between streams `after` is the only order.
+//
+//   * One rank, or NO_SHARD: compute reads the resident weights, gradients of all microbatches add
+//     up in one place; with more ranks each unit's gradient is reduced once a step, after its last
+//     backward.
+//   * FULL_SHARD, HYBRID_SHARD: blocks take turns in two slots for gathered weights and two for
+//     gradients; the next unit is gathered while one computes. SHARD_GRAD_OP: a slot a block, so
+//     that weights are gathered once a step. The root and a head of its own have slots of their
+//     own and are gathered once a step too: weights do not change before the update.
+//   * Offload: what a block keeps lies in one of two slots in turn, is copied to host memory after
+//     its forward and back before its backward; the last two blocks never leave their slots.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +22,19 @@
 #include <vector>
 
 #include "lib/base/names.h"
-#include "lib/memory/dtype.h"
-#include "lib/memory/recompute.h"
-#include "lib/model/shape.h"
+#include "lib/memory/config.h"
 
 namespace tessera::memory {
 
 enum class ActionKind : std::uint8_t {
+  gather,     // the unit's weights, from all ranks of a shard group
   forward,    // root: embedding; block: the block
   head,       // root: final norm, logits and loss by chunks of rows, and their gradients
+  offload,    // what the block keeps, to host memory
+  fetch,      // and back
   recompute,  // block: its forward again, for what was not kept
   backward,   // block: its gradients; root: the embedding's
+  reduce,     // sum of the unit's gradient over the ranks
   norm,       // of all gradients, and whether the step is made (unit 0)
   update,     // optimizer on the unit
 };
@@ -30,22 +42,38 @@ enum class ActionKind : std::uint8_t {
 struct Action {
   ActionKind kind = ActionKind::forward;
   std::int16_t unit = 0;
-  std::int16_t microbatch = 0;  // of norm and update: the last
+  std::int16_t microbatch = 0;  // of norm, update and what is done once a step: of the last use
   Stream stream = Stream::compute;
+  std::vector<int> after;           // ticks of other streams' actions that must have ended
+  std::vector<int> after_previous;  // likewise, of the step before
   bool operator==(const Action&) const = default;
 };
 
-// The actions of a step in the order of issue. Blocks and `microbatches` at most 32,767. A head of
-// its own has no action but its update: `head` works on it too. `mask` has one entry a block.
-std::vector<Action> schedule(const model::Shape& shape, std::int64_t microbatches,
-                             const RecomputeMask& mask);
+// Slots that blocks share in turn (sharding, offload): that of block unit `unit`.
+inline constexpr int kRotatingSlots = 2;
+constexpr std::int64_t slot_of(std::int64_t unit) {
+  return unit % kRotatingSlots;
+}
+
+// Whether what block unit `unit` (of `blocks`) keeps goes to host memory.
+constexpr bool leaves_device(std::int64_t unit, std::int64_t blocks) {
+  return unit <= blocks - kRotatingSlots;
+}
+
+// The actions of a step of `microbatches`, in the order of issue. Error(unsupported) for more than
+// 32,766 blocks or microbatches. A head of its own has no forward or backward: `head` works on it
+// too.
+std::vector<Action> schedule(const Config& config, std::int64_t microbatches);
 
 // First tick of this kind, unit and microbatch, or -1.
 int tick_of(std::span<const Action> actions, ActionKind kind, std::int64_t unit,
             std::int64_t microbatch = 0);
 
-// One line an action: "  12 compute  backward   unit 3  microbatch 0".
-std::string describe(std::span<const Action> actions);
+// "root", "block 2", "head".
+std::string unit_name(std::int64_t unit, const model::Shape& shape);
+
+// One line an action: "  12 compute  backward   block 2     microbatch 0  after 9".
+std::string describe(std::span<const Action> actions, const model::Shape& shape);
 
 }  // namespace tessera::memory
 
@@ -54,8 +82,9 @@ template <>
 struct Names<memory::ActionKind> {
   using enum memory::ActionKind;
   static constexpr std::pair<memory::ActionKind, std::string_view> table[] = {
-      {forward, "forward"},   {head, "head"}, {recompute, "recompute"},
-      {backward, "backward"}, {norm, "norm"}, {update, "update"}};
+      {gather, "gather"}, {forward, "forward"},     {head, "head"},         {offload, "offload"},
+      {fetch, "fetch"},   {recompute, "recompute"}, {backward, "backward"}, {reduce, "reduce"},
+      {norm, "norm"},     {update, "update"}};
 };
 template <>
 struct Names<Stream> {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -15,8 +16,8 @@ constexpr std::int64_t kIndexesPerUnit = 64;
 
 class UnitBuilder {
  public:
-  UnitBuilder(std::string name, std::int64_t number)
-      : next_index_(number * kIndexesPerUnit), unit_{std::move(name), {}} {}
+  UnitBuilder(std::string name, std::int64_t number, std::span<const std::string> frozen)
+      : next_index_(number * kIndexesPerUnit), frozen_(frozen), unit_{std::move(name), {}, {}} {}
 
   void matrix(const char* name, std::int64_t rows, std::int64_t cols, std::int64_t used_rows,
               double stddev) {
@@ -24,29 +25,32 @@ class UnitBuilder {
          .rows = rows,
          .cols = cols,
          .used_rows = used_rows,
-         .init_stddev = static_cast<float>(stddev)});
-    unit_.trained.decay_end = unit_.trained.elements;
+         .init_stddev = static_cast<float>(stddev)},
+        true);
   }
   // Takes the index of a parameter that the model does not have.
   void skip() { ++next_index_; }
   // `there`: does the model have it?
   void vector(const char* name, std::int64_t cols, float mean, bool there) {
     if (!there) return skip();
-    add({.name = name, .rows = 1, .cols = cols, .used_rows = 1, .init_mean = mean});
+    add({.name = name, .rows = 1, .cols = cols, .used_rows = 1, .init_mean = mean}, false);
   }
   Unit take() { return std::move(unit_); }
 
  private:
-  void add(Parameter parameter) {
-    FlatBuffer& flat = unit_.trained;
+  void add(Parameter parameter, bool is_matrix) {
+    const bool frozen = is_frozen(frozen_, fmt::format("{}.{}", unit_.name, parameter.name));
+    FlatBuffer& flat = frozen ? unit_.frozen : unit_.trained;
     parameter.offset = flat.elements;
     parameter.index = next_index_++;
     const std::int64_t end = parameter.offset + parameter.elements();
     flat.elements = (end + kParameterAlignment - 1) / kParameterAlignment * kParameterAlignment;
+    if (is_matrix) flat.decay_end = flat.elements;
     flat.parameters.push_back(std::move(parameter));
   }
 
   std::int64_t next_index_;
+  std::span<const std::string> frozen_;
   Unit unit_;
 };
 
@@ -54,9 +58,9 @@ double kaiming(std::int64_t fan_in) {
   return std::sqrt(2.0 / static_cast<double>(fan_in));
 }
 
-Unit root(const model::Shape& shape, std::int64_t seq_len) {
+Unit root(const model::Shape& shape, std::int64_t seq_len, std::span<const std::string> frozen) {
   const std::int64_t d = shape.d_model;
-  UnitBuilder unit("root", 0);
+  UnitBuilder unit("root", 0, frozen);
   unit.matrix("token_table", model::padded_vocab(shape.vocab), d, shape.vocab, kaiming(d));
   if (shape.positions == model::Positions::learned) {
     unit.matrix("positions", seq_len, d, seq_len, kaiming(d));
@@ -68,13 +72,13 @@ Unit root(const model::Shape& shape, std::int64_t seq_len) {
   return unit.take();
 }
 
-Unit block(const model::Shape& shape, std::int64_t layer) {
+Unit block(const model::Shape& shape, std::int64_t layer, std::span<const std::string> frozen) {
   const std::int64_t d = shape.d_model;
   const std::int64_t attention = model::attention_width(shape);
   const std::int64_t qkv = model::qkv_width(shape);
   const std::int64_t mlp_in = model::mlp_in_width(shape);
   const double residual = std::sqrt(2.0 * static_cast<double>(shape.n_layers));
-  UnitBuilder unit(fmt::format("block.{}", layer), layer + 1);
+  UnitBuilder unit(fmt::format("block.{}", layer), layer + 1, frozen);
   unit.matrix("qkv.weight", qkv, d, qkv, kaiming(d));
   unit.matrix("out.weight", d, attention, d, kaiming(attention) / residual);
   unit.matrix("up.weight", mlp_in, d, mlp_in, kaiming(d));  // swiglu: [gate; up]
@@ -90,18 +94,31 @@ Unit block(const model::Shape& shape, std::int64_t layer) {
   return unit.take();
 }
 
-Unit own_head(const model::Shape& shape) {
-  UnitBuilder unit("head", shape.n_layers + 1);
+Unit own_head(const model::Shape& shape, std::span<const std::string> frozen) {
+  UnitBuilder unit("head", shape.n_layers + 1, frozen);
   unit.matrix("head.weight", model::padded_vocab(shape.vocab), shape.d_model, shape.vocab,
               kaiming(shape.d_model));
   return unit.take();
 }
 
+bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern.front() != '*')
+    return !name.empty() && pattern.front() == name.front() &&
+           matches(pattern.substr(1), name.substr(1));
+  for (std::size_t skipped = 0; skipped <= name.size(); ++skipped) {
+    if (matches(pattern.substr(1), name.substr(skipped))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 const Parameter& Unit::parameter(std::string_view wanted) const {
-  for (const Parameter& candidate : trained.parameters) {
-    if (candidate.name == wanted) return candidate;
+  for (const FlatBuffer* flat : {&trained, &frozen}) {
+    for (const Parameter& candidate : flat->parameters) {
+      if (candidate.name == wanted) return candidate;
+    }
   }
   throw Error(ExitCode::internal, name, fmt::format("has no parameter {}", wanted));
 }
@@ -110,14 +127,33 @@ std::int64_t unit_count(const model::Shape& shape) {
   return shape.n_layers + (shape.tied ? 1 : 2);
 }
 
-std::vector<Unit> units(const model::Shape& shape, std::int64_t seq_len) {
+std::vector<Unit> units(const model::Shape& shape, std::int64_t seq_len,
+                        std::span<const std::string> frozen) {
   std::vector<Unit> result;
   result.reserve(static_cast<std::size_t>(unit_count(shape)));
-  result.push_back(root(shape, seq_len));
+  result.push_back(root(shape, seq_len, frozen));
   for (std::int64_t layer = 0; layer < shape.n_layers; ++layer)
-    result.push_back(block(shape, layer));
-  if (!shape.tied) result.push_back(own_head(shape));
+    result.push_back(block(shape, layer, frozen));
+  if (!shape.tied) result.push_back(own_head(shape, frozen));
   return result;
+}
+
+std::vector<Unit> units(const Config& config) {
+  return units(config.shape, config.seq_len, config.frozen);
+}
+
+bool is_frozen(std::span<const std::string> patterns, std::string_view name) {
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
+std::int64_t trained_count(const Config& config) {
+  std::int64_t count = 0;
+  for (const Unit& unit : units(config)) {
+    for (const Parameter& parameter : unit.trained.parameters)
+      count += parameter.used_rows * parameter.cols;
+  }
+  return count;
 }
 
 }  // namespace tessera::memory

@@ -1,18 +1,22 @@
 // The parts that a model's parameters are kept in: what is gathered, reduced and updated as one.
 //
+// A unit's trained parameters lie in one flat buffer, its frozen ones in another: those have no
+// master copy, gradient or moments.
+//
 // Unit 0 is the root: token table (once when the head is tied to it), learned positions, final
-// norm. Units 1 to n_layers are the blocks in forward order; a head of its own is the last unit. A
-// unit's parameters lie in one flat buffer: matrices first, then vectors, so that weight decay is
-// one offset; each begins at a multiple of 256 bytes in any dtype. Pure values: the same for every
-// world size, device and precision.
+// norm. Units 1 to n_layers are the blocks in forward order; a head of its own is the last unit. In
+// a flat buffer matrices come first, then vectors, so that weight decay is one offset; each begins
+// at a multiple of 256 bytes in any dtype. Pure values: the same for every world size, device and
+// precision.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "lib/model/shape.h"
+#include "lib/memory/config.h"
 
 namespace tessera::memory {
 
@@ -41,6 +45,8 @@ struct FlatBuffer {
 struct Unit {
   std::string name;  // "root", "block.0", ...
   FlatBuffer trained;
+  FlatBuffer frozen;
+  // Of either buffer.
   const Parameter& parameter(std::string_view name) const;  // Error(internal) if there is none
 };
 
@@ -49,6 +55,14 @@ std::int64_t unit_count(const model::Shape& shape);
 // The shape's units. Initial values are MPT's: matrices and tables normal with sqrt(2 / columns)
 // (Kaiming, fan in), those that end a residual branch divided by sqrt(2 n_layers); biases 0, gains
 // 1. A table's row that no token names is 0.
-std::vector<Unit> units(const model::Shape& shape, std::int64_t seq_len);
+std::vector<Unit> units(const model::Shape& shape, std::int64_t seq_len,
+                        std::span<const std::string> frozen = {});
+std::vector<Unit> units(const Config& config);
+
+// Whether one of the patterns fits the parameter's full name, "root.token_table".
+bool is_frozen(std::span<const std::string> patterns, std::string_view name);
+
+// Parameters that are trained, as parameter_count counts.
+std::int64_t trained_count(const Config& config);
 
 }  // namespace tessera::memory

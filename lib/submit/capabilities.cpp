@@ -48,6 +48,8 @@ Capabilities parse_capabilities(const Value& json) {
   all.activation_cpu_offload = as_bool(member("activation_cpu_offload"));
   all.microbatch_auto = as_bool(member("microbatch_auto"));
   all.max_ranks = as_integer(member("max_ranks"), 1, kMany);
+  if (const Value* memory = json.find("memory_bytes"))
+    all.memory_bytes = as_integer(*memory, 0, std::int64_t{1} << 60);
   return all;
 }
 

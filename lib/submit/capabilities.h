@@ -24,6 +24,7 @@ struct Capabilities {
   bool activation_cpu_offload = false;
   bool microbatch_auto = false;
   std::int64_t max_ranks = 1;
+  std::int64_t memory_bytes = 0;  // of that machine; 0: not said
 };
 
 // Error(input) where it is not what a trainer prints.

@@ -40,6 +40,7 @@ void Preparation::operator()(cluster::LocalRun& run, const cluster::Company& com
   spec.attempt = ref.attempt;
   spec.user = user_name();
   spec.point = point;
+  spec.microbatch = planned->microbatch;
   spec.run_dir = run.start.run_dir.string();
   spec.shared_with = company.shared_with;
   if (point.gpu == "cpu") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lib/model/settings.h"
+#include "lib/sweep/point.h"
 
 namespace tessera::sweep {
 
@@ -78,6 +79,11 @@ Scalar global_batch(const Value& value) {
   return Batch{Batch::Kind::samples, as_integer(value, 1, kLargest)};
 }
 
+Scalar blocks(const Value& value) {
+  check_blocks(value);
+  return value.text;
+}
+
 constexpr std::int64_t kManySteps = 1000000;
 
 constexpr AxisRow kAxes[] = {
@@ -91,6 +97,7 @@ constexpr AxisRow kAxes[] = {
     {"sharding_strategy", AxisType::text, name<Sharding>},
     {"hybrid_group", AxisType::number, integer<0, 1 << 20>},
     {"activation_checkpointing", AxisType::text, name<Checkpointing>},
+    {"checkpointing_blocks", AxisType::text, blocks},
     {"activation_cpu_offload", AxisType::boolean, boolean},
     {"attention", AxisType::text, name<Attention>},
     {"gpus", AxisType::number, integer<1, 1 << 20>},

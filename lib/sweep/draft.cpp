@@ -26,6 +26,7 @@ const std::map<std::string, Scalar, std::less<>>& tool_defaults() {
         {"sharding_strategy", text(to_text(point.sharding_strategy))},
         {"hybrid_group", point.hybrid_group},
         {"activation_checkpointing", text(to_text(point.activation_checkpointing))},
+        {"checkpointing_blocks", text(point.checkpointing_blocks)},
         {"activation_cpu_offload", point.activation_cpu_offload},
         {"attention", text(to_text(point.attention))},
         {"steps", point.steps},
@@ -266,6 +267,7 @@ std::variant<Planned, Dropped> Draft::resolve() const {
   point.mixed_precision = name<MixedPrecision>("mixed_precision");
   point.sharding_strategy = name<Sharding>("sharding_strategy");
   point.activation_checkpointing = name<Checkpointing>("activation_checkpointing");
+  point.checkpointing_blocks = get<std::string>("checkpointing_blocks");
   point.activation_cpu_offload = get<bool>("activation_cpu_offload");
   point.attention = name<Attention>("attention");
   if (const auto reason = hardware::incapable(surroundings_->catalogue, point.gpu, point.precision))

@@ -47,6 +47,9 @@ struct Planned {
   // Variables that an axis says are not set (`env.NAME: null`). No part of the identity: the point
   // is the one that never had them.
   std::vector<std::string> unset_env;
+  // What an automatic microbatch_size became: the largest that fits the device. 0: as the point
+  // says, or not known.
+  std::int64_t microbatch = 0;
 };
 
 struct Dropped {

@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "lib/base/hash.h"
+#include "lib/memory/recompute.h"
 
 namespace tessera::sweep {
 
@@ -36,6 +37,8 @@ Point normalized(Point point) {
       point.mixed_precision = MixedPrecision::default_;
   }
   if (point.sharding_strategy != Sharding::hybrid_shard) point.hybrid_group = 0;
+  point.checkpointing_blocks = memory::usual_blocks(
+      point.activation_checkpointing, point.model.n_layers, point.checkpointing_blocks);
   if (point.precision == Precision::fp32) point.mixed_precision = MixedPrecision::default_;
   if (point.gpu == "cpu") {
     // Minima in seconds and free orders of summation are a GPU's: a CPU run is the same either way.

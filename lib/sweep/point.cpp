@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/numbers.h"
+#include "lib/memory/recompute.h"
 #include "lib/sweep/json_writer.h"
 
 namespace tessera::sweep {
@@ -54,6 +55,9 @@ std::string write_point(const Point& point, bool all) {
     json.boolean("activation_cpu_offload", point.activation_cpu_offload);
   if (all || point.attention != defaults.attention)
     json.text("attention", to_text(point.attention));
+  // Left out where it says nothing: records have little room.
+  if (point.checkpointing_blocks != defaults.checkpointing_blocks)
+    json.text("checkpointing_blocks", point.checkpointing_blocks);
   json.text("cluster", point.cluster);
   if (all || point.data != defaults.data) json.text("data", point.data);
   if (all || point.deterministic) json.boolean("deterministic", point.deterministic);
@@ -148,6 +152,13 @@ std::string canonical_json(const Point& point) {
   return write_point(point, false);
 }
 
+void check_blocks(const Value& blocks) try {
+  memory::recompute_mask(Checkpointing::full, 1, blocks.text);
+} catch (const Error&) {
+  bad_value(blocks, fmt::format("'{}' names no blocks", blocks.text),
+            "all, first-N, last-N or every-N");
+}
+
 Point parse_point(const Value& value) {
   Fields fields(value, "a point");
   const auto count = [](const Value& number) { return as_integer(number, 1, kLargest); };
@@ -172,6 +183,10 @@ Point parse_point(const Value& value) {
   integer("hybrid_group", point.hybrid_group, 0);
   if (const Value* mode = fields.optional("activation_checkpointing")) {
     point.activation_checkpointing = as_name<Checkpointing>(*mode);
+  }
+  if (const Value* blocks = fields.optional("checkpointing_blocks")) {
+    point.checkpointing_blocks = as_text(*blocks);
+    check_blocks(*blocks);
   }
   boolean("activation_cpu_offload", point.activation_cpu_offload);
   if (const Value* attention = fields.optional("attention"))

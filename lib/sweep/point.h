@@ -31,6 +31,7 @@ struct Point {
   Sharding sharding_strategy = Sharding::full_shard;
   std::int64_t hybrid_group = 0;  // devices a shard group, 0: not hybrid
   Checkpointing activation_checkpointing = Checkpointing::none;
+  std::string checkpointing_blocks = "all";  // that it is for: lib/memory/recompute.h
   bool activation_cpu_offload = false;
   Attention attention = Attention::automatic;
   std::int64_t gpus = 1;  // devices in all; ranks on a CPU
@@ -57,6 +58,9 @@ std::string point_json(const Point& point);
 // (n_kv_heads = n_heads, head_dim = d_model / n_heads and the enumerations' first values are its
 // defaults).
 std::string canonical_json(const Point& point);
+
+// Error(input) at the value's place if its text is no word for blocks ("all", "first-8", ...).
+void check_blocks(const Value& blocks);
 
 // Reads either form. Error(input) on unknown keys, wrong types or impossible values.
 Point parse_point(const Value& value);

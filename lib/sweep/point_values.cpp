@@ -33,6 +33,8 @@ std::vector<std::pair<std::string, std::string>> values_of(const Point& point) {
                std::to_string(point.hybrid_group));
   unless_usual("activation_checkpointing", point.activation_checkpointing,
                usual.activation_checkpointing, name(point.activation_checkpointing));
+  unless_usual("checkpointing_blocks", point.checkpointing_blocks, usual.checkpointing_blocks,
+               point.checkpointing_blocks);
   unless_usual("activation_cpu_offload", point.activation_cpu_offload, false, "true");
   unless_usual("attention", point.attention, usual.attention, name(point.attention));
   unless_usual("threads", point.threads, usual.threads, std::to_string(point.threads));

@@ -32,6 +32,7 @@ std::string run_spec_json(const RunSpec& spec) {
   json["expect"] = spec.expect;
   json["peak"] = spec.peak ? Json{{"tflops", spec.peak->tflops}, {"source", spec.peak->source}}
                            : Json(nullptr);
+  if (spec.microbatch > 0) json["microbatch"] = spec.microbatch;
   json["paths"] = Json{{"run_dir", spec.run_dir.empty() ? Json(nullptr) : Json(spec.run_dir)}};
   json["shared_with"] = spec.shared_with;
   json["log_every"] = spec.log_every;
@@ -74,6 +75,11 @@ RunSpec parse_run_spec(std::string_view json, const std::string& name) try {
     spec.peak = Peak{.tflops = as_number(members.required("tflops")),
                      .source = as_text(members.required("source"))};
     members.finish();
+  }
+  if (const Value* microbatch = fields.optional("microbatch")) {
+    spec.microbatch = as_integer(*microbatch, 1, spec.point.global_batch);
+    if (spec.point.microbatch_size != kAutoMicrobatch)
+      bad_value(*microbatch, "the point says its own", "leave it out");
   }
   if (const Value* paths = fields.optional("paths")) {
     Fields members(*paths, "paths");

@@ -32,8 +32,9 @@ struct RunSpec {
   Point point;
   std::vector<std::string> expect;  // device names the driver may report; empty: any
   std::optional<Peak> peak;
-  std::string run_dir;  // empty: records go to stdout
-  int shared_with = 0;  // other runs that may share this machine
+  std::int64_t microbatch = 0;  // what an automatic one became; 0: the trainer finds it
+  std::string run_dir;          // empty: records go to stdout
+  int shared_with = 0;          // other runs that may share this machine
   int log_every = 1;
 };
 

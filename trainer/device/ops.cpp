@@ -131,18 +131,6 @@ double alibi_slope(std::int64_t head, std::int64_t heads, double bias_max) {
   return std::exp2(-bias_max * static_cast<double>(number) / static_cast<double>(power));
 }
 
-std::int64_t bias_grad_partials(std::int64_t rows, std::int64_t cols) {
-  return row_parts(rows) * cols;
-}
-
-std::int64_t norm_partials(std::int64_t rows, std::int64_t cols) {
-  return 2 * row_parts(rows) * cols;
-}
-
-std::int64_t squared_norm_partials(std::int64_t elements) {
-  return (elements + kSquaredNormPart - 1) / kSquaredNormPart;
-}
-
 Cost cost(const Op& op) {
   return std::visit([](const auto& o) { return cost_of(o); }, op);
 }

@@ -21,6 +21,7 @@
 
 #include "lib/memory/dtype.h"
 #include "lib/model/shape.h"
+#include "trainer/device/parts.h"
 
 namespace tessera::trainer {
 
@@ -226,11 +227,6 @@ using Op = std::variant<Gemm, BiasGrad, Rope, AttentionForward, AttentionBackwar
                         SumLoss, Cast, SquaredNorm, FinishNorm, AdamW, Init>;
 
 const char* op_name(const Op& op);  // "gemm", "attention_forward", ...
-
-// Elements of the scratch tensors above. The same on every device, so that one plan serves all.
-std::int64_t bias_grad_partials(std::int64_t rows, std::int64_t cols);
-std::int64_t norm_partials(std::int64_t rows, std::int64_t cols);  // for dgain and dbias together
-std::int64_t squared_norm_partials(std::int64_t elements);
 
 // The only source of executed FLOPs and of bytes for GB/s. A multiply-add counts 2; attention
 // counts the causal half of its products, 2 forward and 5 backward.

@@ -18,7 +18,7 @@ struct Tensors {
 Tensors tensors_of(const Pass& pass, std::int64_t layer) {
   const bool in_forward = pass.phase == Phase::forward;
   const auto name = [&](const char* part) {
-    return memory::block_buffer(pass.memory.mask(), layer, part,
+    return memory::block_buffer(pass.memory.mask(), pass.memory.config().offload, layer, part,
                                 in_forward ? memory::Made::forward : memory::Made::again);
   };
   const auto activation = [&](const char* part, std::int64_t cols) {
@@ -26,13 +26,13 @@ Tensors tensors_of(const Pass& pass, std::int64_t layer) {
   };
   const auto statistic = [&](const char* part) { return pass.statistic(name(part)); };
   Tensors t;
-  t.x = pass.activation(fmt::format("x.{}", layer), pass.width());
+  t.x = pass.residual(block_input(pass.memory, layer));
   t.norm1 = activation("norm1", pass.width());
   t.qkv = activation("qkv", pass.qkv_width());
   t.attention = activation("attention", pass.attention_width());
   t.lse = pass.memory.tensor(name("lse"), pass.sequences * pass.shape().n_heads, pass.seq_len(),
                              DType::f32);
-  t.mid = activation("mid", pass.width());
+  t.mid = pass.residual(name("mid"));
   t.norm2 = activation("norm2", pass.width());
   t.up = activation("up", model::mlp_in_width(pass.shape()));
   t.act = activation("act", pass.shape().ffn);
@@ -117,15 +117,21 @@ void norm_backward(const Pass& pass, const std::string& name, const Tensor& dy, 
 
 }  // namespace
 
+std::string block_input(const Memory& memory, std::int64_t layer) {
+  return memory::block_buffer(memory.mask(), memory.config().offload, layer, "x",
+                              memory::Made::forward);
+}
+
 std::string mid_name(const Memory& memory, std::int64_t layer) {
-  return memory::block_buffer(memory.mask(), layer, "mid", memory::Made::forward);
+  return memory::block_buffer(memory.mask(), memory.config().offload, layer, "mid",
+                              memory::Made::forward);
 }
 
 void block_forward(const Pass& pass, std::int64_t layer) {
   const Tensors t = tensors_of(pass, layer);
   NormForward first = norm1(pass, t);
   if (layer > 0) {
-    first.x = pass.activation(mid_name(pass.memory, layer - 1), pass.width());
+    first.x = pass.residual(mid_name(pass.memory, layer - 1));
     first.add = t.branch;
     first.sum = t.x;
   }
@@ -145,7 +151,7 @@ void block_recompute(const Pass& pass, std::int64_t layer) {
 
 void block_backward(const Pass& pass, std::int64_t layer) {
   const Tensors t = tensors_of(pass, layer);
-  const Tensor dx = pass.activation("dx", pass.width());
+  const Tensor dx = pass.residual("dx");
   const Tensor dnorm = pass.activation("dnorm", pass.width());
   const Tensor dattention = pass.activation("dnorm", pass.attention_width());
   const Tensor dact = pass.activation("dwide", pass.shape().ffn);

@@ -21,7 +21,8 @@ void block_recompute(const Pass& pass, std::int64_t layer);
 // Gradients of all parameters.
 void block_backward(const Pass& pass, std::int64_t layer);
 
-// Names of the residual stream's parts that the next norm adds up.
+// Buffers of the residual stream: before the block, and the part of it that the next norm reads.
+std::string block_input(const Memory& memory, std::int64_t layer);
 std::string mid_name(const Memory& memory, std::int64_t layer);
 
 }  // namespace tessera::trainer

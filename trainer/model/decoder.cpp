@@ -14,22 +14,6 @@ using memory::ActionKind;
 // Random numbers of each parameter: more than any has elements.
 constexpr int kIndexBits = 40;
 
-Phase phase_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::forward:
-    case ActionKind::head:
-      return Phase::forward;
-    case ActionKind::recompute:
-      return Phase::recompute;
-    case ActionKind::backward:
-      return Phase::backward;
-    case ActionKind::norm:
-    case ActionKind::update:
-      return Phase::update;
-  }
-  return Phase::forward;
-}
-
 void emit_root(const Pass& pass, ActionKind kind) {
   if (kind == ActionKind::forward) return embed_forward(pass);
   if (kind == ActionKind::head) return head(pass);
@@ -45,26 +29,12 @@ void emit_block(const Pass& pass, ActionKind kind) {
 
 }  // namespace
 
-Sequence microbatch_operations(const Memory& memory, std::int64_t sequences, bool first) {
-  Sequence operations;
-  const std::vector<memory::Action>& actions = memory.plan().actions;
-  for (std::size_t tick = 0; tick < actions.size(); ++tick) {
-    const memory::Action& action = actions[tick];
-    if (phase_of(action.kind) == Phase::update) continue;  // once a step: trainer/optim
-    const Pass pass{.memory = memory,
-                    .out = operations,
-                    .sequences = sequences,
-                    .accumulate = !first,
-                    .unit = action.unit,
-                    .phase = phase_of(action.kind),
-                    .tick = static_cast<int>(tick)};
-    if (action.unit == 0) {
-      emit_root(pass, action.kind);
-    } else {
-      emit_block(pass, action.kind);
-    }
+void emit_compute(const Pass& pass, ActionKind kind) {
+  if (pass.unit == 0) {
+    emit_root(pass, kind);
+  } else {
+    emit_block(pass, kind);
   }
-  return operations;
 }
 
 Sequence initial_operations(const Memory& memory, std::uint64_t seed) {
@@ -97,20 +67,6 @@ Sequence cast_operations(const Memory& memory) {
          Phase::update, 0});
   }
   return operations;
-}
-
-std::int64_t gradient_partials(const memory::Config& config) {
-  const model::Shape& shape = config.shape;
-  std::int64_t most = 0;
-  for (const std::int64_t sequences :
-       memory::microbatches(config.device_batch, config.microbatch)) {
-    const std::int64_t rows = sequences * config.seq_len;
-    for (const std::int64_t cols :
-         {model::qkv_width(shape), shape.d_model, model::mlp_in_width(shape)})
-      most = std::max(most, bias_grad_partials(rows, cols));
-    most = std::max(most, norm_partials(rows, shape.d_model));
-  }
-  return most;
 }
 
 }  // namespace tessera::trainer

@@ -3,13 +3,12 @@
 #pragma once
 
 #include "trainer/model/memory.h"
-#include "trainer/model/sequence.h"
+#include "trainer/model/pass.h"
 
 namespace tessera::trainer {
 
-// All operations of one microbatch of `sequences`, in the order of the schedule. `first`: of the
-// step, gradients are set, else added to. Two calls with the same arguments give equal operations.
-Sequence microbatch_operations(const Memory& memory, std::int64_t sequences, bool first);
+// The operations of one action of the schedule that computes: forward, head, recompute, backward.
+void emit_compute(const Pass& pass, memory::ActionKind kind);
 
 // Initial values: parameters from counter-based random numbers keyed by (seed, parameter), so equal
 // for every split and device; gradients, moments and gaps 0; the low-precision weights.
@@ -17,8 +16,5 @@ Sequence initial_operations(const Memory& memory, std::uint64_t seed);
 
 // The low-precision weights from the master ones; empty in f32.
 Sequence cast_operations(const Memory& memory);
-
-// f32 elements of scratch that the bias and norm gradients of the microbatches need.
-std::int64_t gradient_partials(const memory::Config& config);
 
 }  // namespace tessera::trainer

@@ -9,7 +9,7 @@ namespace tessera::trainer {
 Memory::Memory(const memory::Config& config, memory::Plan plan, PoolBases bases)
     : config_(config),
       plan_(std::move(plan)),
-      units_(memory::units(config_.shape, config_.seq_len)),
+      units_(memory::units(config_)),
       mask_(memory::mask_of(config_)),
       bases_(bases) {
   for (std::size_t index = 0; index < plan_.buffers.size(); ++index)
@@ -38,14 +38,16 @@ Tensor Memory::tensor(std::string_view buffer, std::int64_t rows, std::int64_t c
 }
 
 Tensor Memory::flat(std::int64_t unit, std::string_view kind) const {
-  const std::int64_t elements = units_[static_cast<std::size_t>(unit)].trained.elements;
-  const bool low = kind == "param";
-  return tensor(fmt::format("u{}.{}", unit, kind), 1, elements, low ? compute() : DType::f32);
+  const memory::Unit& all = units_[static_cast<std::size_t>(unit)];
+  const bool frozen = kind == "frozen";
+  return tensor(fmt::format("u{}.{}", unit, kind), 1,
+                frozen ? all.frozen.elements : all.trained.elements,
+                frozen || kind == "param" ? compute() : DType::f32);
 }
 
-Tensor Memory::part(const Tensor& flat, std::int64_t unit, std::string_view name) const {
-  for (const memory::Parameter& parameter :
-       units_[static_cast<std::size_t>(unit)].trained.parameters) {
+Tensor Memory::part(const Tensor& flat, const memory::FlatBuffer& parameters,
+                    std::string_view name) {
+  for (const memory::Parameter& parameter : parameters.parameters) {
     if (parameter.name != name) continue;
     return {.data = static_cast<std::byte*>(flat.data) + parameter.offset * bytes_of(flat.dtype),
             .dtype = flat.dtype,
@@ -57,16 +59,20 @@ Tensor Memory::part(const Tensor& flat, std::int64_t unit, std::string_view name
 }
 
 Tensor Memory::parameter(std::int64_t unit, std::string_view name) const {
+  const memory::Unit& all = units_[static_cast<std::size_t>(unit)];
   // In f32 the master is what computes.
-  return part(flat(unit, compute() == DType::f32 ? "master" : "param"), unit, name);
+  const char* kind = compute() == DType::f32 ? "master" : "param";
+  if (const Tensor trained = part(flat(unit, kind), all.trained, name)) return trained;
+  if (all.frozen.elements == 0) return {};
+  return part(flat(unit, "frozen"), all.frozen, name);
 }
 
 Tensor Memory::gradient(std::int64_t unit, std::string_view name) const {
-  return part(flat(unit, "grad"), unit, name);
+  return part(flat(unit, "grad"), units_[static_cast<std::size_t>(unit)].trained, name);
 }
 
 Tensor Memory::master(std::int64_t unit, std::string_view name) const {
-  return part(flat(unit, "master"), unit, name);
+  return part(flat(unit, "master"), units_[static_cast<std::size_t>(unit)].trained, name);
 }
 
 Tensor rows_of(const Tensor& tensor, std::int64_t begin, std::int64_t count) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "lib/memory/plan.h"
+#include "lib/memory/units.h"
 #include "trainer/device/ops.h"
 
 namespace tessera::trainer {
@@ -25,22 +26,25 @@ class Memory {
   const memory::Plan& plan() const { return plan_; }
   const std::vector<memory::Unit>& units() const { return units_; }
   const memory::RecomputeMask& mask() const { return mask_; }
+  DType residual() const { return memory::residual_dtype(config_); }
   DType compute() const { return memory::compute_dtype(config_.precision); }
 
   std::byte* data(std::string_view buffer) const;
   // The begin of a buffer as [rows, cols] without gaps; it must be that large.
   Tensor tensor(std::string_view buffer, std::int64_t rows, std::int64_t cols, DType dtype) const;
-  // A unit's whole flat buffer [1, elements]: "master", "grad", "m", "v" (f32) or "param".
+  // A unit's whole flat buffer [1, elements]: "master", "grad", "m", "v" (f32), "param", or
+  // "frozen" (both for compute).
   Tensor flat(std::int64_t unit, std::string_view kind) const;
 
   // One parameter [rows, cols] for compute, empty if the model has none of that name; its gradient
-  // and its f32 master likewise.
+  // and its f32 master likewise, empty for a frozen one too.
   Tensor parameter(std::int64_t unit, std::string_view name) const;
   Tensor gradient(std::int64_t unit, std::string_view name) const;
   Tensor master(std::int64_t unit, std::string_view name) const;
 
  private:
-  Tensor part(const Tensor& flat, std::int64_t unit, std::string_view name) const;
+  static Tensor part(const Tensor& flat, const memory::FlatBuffer& parameters,
+                     std::string_view name);
 
   memory::Config config_;
   memory::Plan plan_;

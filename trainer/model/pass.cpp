@@ -21,12 +21,14 @@ void Pass::linear_backward(std::string_view name, const Tensor& x, const Tensor&
                   .partials = partials(bias_grad_partials(dy.rows, dy.cols)),
                   .accumulate = accumulate});
   }
-  emit(Gemm{.a = dy,
-            .b = x,
-            .d = gradient(weight),
-            .transpose_a = true,
-            .transpose_b = false,
-            .accumulate = accumulate});
+  if (const Tensor dweight = gradient(weight)) {
+    emit(Gemm{.a = dy,
+              .b = x,
+              .d = dweight,
+              .transpose_a = true,
+              .transpose_b = false,
+              .accumulate = accumulate});
+  }
   emit(Gemm{.a = dy, .b = parameter(weight), .d = dx, .transpose_b = false});
 }
 

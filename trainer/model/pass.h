@@ -27,11 +27,15 @@ struct Pass {
   std::int64_t attention_width() const { return model::attention_width(shape()); }
   std::int64_t qkv_width() const { return model::qkv_width(shape()); }
 
-  void emit(const Op& op) const {
-    out.push_back({op, static_cast<std::int16_t>(unit), phase, tick});
+  void emit(const Work& work, Stream stream = Stream::compute) const {
+    out.push_back({work, static_cast<std::int16_t>(unit), phase, tick, stream});
   }
   Tensor activation(std::string_view buffer, std::int64_t cols) const {
     return memory.tensor(buffer, rows(), cols, memory.compute());
+  }
+  // Of the residual stream, [rows, d_model].
+  Tensor residual(std::string_view buffer) const {
+    return memory.tensor(buffer, rows(), width(), memory.residual());
   }
   Tensor statistic(std::string_view buffer) const {
     return memory.tensor(buffer, 1, rows(), DType::f32);
@@ -45,7 +49,7 @@ struct Pass {
 
   // y = x W^T + b of the linear layer `name`.
   void linear(std::string_view name, const Tensor& x, const Tensor& y) const;
-  // Gradients of W and b, and dx = dy W.
+  // Gradients of W and b where they are trained, and dx = dy W.
   void linear_backward(std::string_view name, const Tensor& x, const Tensor& dy,
                        const Tensor& dx) const;
 };

@@ -34,7 +34,7 @@ void embed_forward(const Pass& pass) {
   pass.emit(Embed{.tokens = batch_part(pass, layout.tokens, pass.rows()),
                   .table = pass.parameter("token_table"),
                   .positions = pass.parameter("positions"),
-                  .y = pass.activation("x.0", pass.width()),
+                  .y = pass.residual(block_input(pass.memory, 0)),
                   .seq = pass.seq_len()});
 }
 
@@ -44,19 +44,18 @@ void head(const Pass& pass) {
   const auto* inputs = reinterpret_cast<const StepInputs*>(pass.memory.data("inputs"));
   auto* state = reinterpret_cast<StepState*>(pass.memory.data("state"));
 
-  const Tensor sum = pass.activation(fmt::format("x.{}", shape.n_layers), pass.width());
+  const Tensor sum = pass.residual("x.final");
   const Tensor final = pass.activation("final", pass.width());
-  pass.emit(
-      NormForward{.kind = shape.norm,
-                  .eps = static_cast<float>(shape.norm_eps),
-                  .x = pass.activation(mid_name(pass.memory, shape.n_layers - 1), pass.width()),
-                  .add = pass.activation("branch", pass.width()),
-                  .sum = sum,
-                  .y = final,
-                  .gain = pass.parameter("norm.gain"),
-                  .bias = pass.parameter("norm.bias"),
-                  .mean = pass.statistic("mean"),
-                  .rstd = pass.statistic("rstd")});
+  pass.emit(NormForward{.kind = shape.norm,
+                        .eps = static_cast<float>(shape.norm_eps),
+                        .x = pass.residual(mid_name(pass.memory, shape.n_layers - 1)),
+                        .add = pass.activation("branch", pass.width()),
+                        .sum = sum,
+                        .y = final,
+                        .gain = pass.parameter("norm.gain"),
+                        .bias = pass.parameter("norm.bias"),
+                        .mean = pass.statistic("mean"),
+                        .rstd = pass.statistic("rstd")});
 
   // [padded vocab, d]
   const std::int64_t unit = shape.tied ? 0 : shape.n_layers + 1;
@@ -94,7 +93,7 @@ void head(const Pass& pass) {
                          .gain = pass.parameter("norm.gain"),
                          .mean = pass.statistic("mean"),
                          .rstd = pass.statistic("rstd"),
-                         .dsum = pass.activation("dx", pass.width()),
+                         .dsum = pass.residual("dx"),
                          .dgain = pass.gradient("norm.gain"),
                          .dbias = pass.gradient("norm.bias"),
                          .partials = pass.partials(norm_partials(sum.rows, sum.cols)),
@@ -107,7 +106,7 @@ void embed_backward(const Pass& pass) {
   pass.emit(
       EmbedBackward{.order = batch_part(pass, layout.order, pass.rows()),
                     .starts = batch_part(pass, layout.starts, dtable.rows + 1),
-                    .dy = pass.activation("dx", pass.width()),
+                    .dy = pass.residual("dx"),
                     .dtable = dtable,
                     .dpositions = pass.gradient("positions"),
                     .seq = pass.seq_len(),

@@ -1,29 +1,37 @@
-// A part of the step as a list of operations, in the order of issue.
+// A part of the step as a list of pieces of work, in the order of issue.
 #pragma once
 
+#include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "trainer/device/device.h"
 
 namespace tessera::trainer {
 
+struct Copy {
+  void* dst = nullptr;
+  const void* src = nullptr;
+  std::int64_t bytes = 0;
+};
+
+// Sum over the ranks, in place.
+struct AllReduce {
+  Tensor tensor;  // flat
+};
+
+using Work = std::variant<Op, Copy, AllReduce>;
+
 struct Issue {
-  Op op;
+  Work work;
   std::int16_t unit = 0;
   Phase phase = Phase::forward;
   int tick = 0;  // of the schedule with one microbatch: when the memory plan thinks it runs
+  Stream stream = Stream::compute;
+  // nullptr: a copy or a collective.
+  const Op* op() const { return std::get_if<Op>(&work); }
 };
 
 using Sequence = std::vector<Issue>;
-
-// Hands every operation to the device.
-inline void run(Device& device, const Sequence& sequence, std::int64_t microbatch) {
-  for (const Issue& issue : sequence) {
-    device.run(Stream::compute, issue.op,
-               {.unit = issue.unit,
-                .microbatch = static_cast<std::int16_t>(microbatch),
-                .phase = issue.phase});
-  }
-}
 
 }  // namespace tessera::trainer

@@ -55,10 +55,4 @@ Sequence update_operations(const Memory& memory, const Recipe& recipe) {
   return operations;
 }
 
-std::int64_t norm_partials_count(const std::vector<memory::Unit>& units) {
-  std::int64_t count = 0;
-  for (const memory::Unit& unit : units) count += squared_norm_partials(unit.trained.elements);
-  return count;
-}
-
 }  // namespace tessera::trainer

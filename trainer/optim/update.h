@@ -11,7 +11,4 @@ namespace tessera::trainer {
 // In the order of the schedule. `recipe`: betas and eps; the rest comes by StepInputs.
 Sequence update_operations(const Memory& memory, const Recipe& recipe);
 
-// f64 elements of "norm_partials".
-std::int64_t norm_partials_count(const std::vector<memory::Unit>& units);
-
 }  // namespace tessera::trainer

@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
+#include "lib/sweep/memory_need.h"
 
 namespace tessera::trainer {
 
@@ -45,10 +46,6 @@ void accept_place(const Point& point) {
 }
 
 void accept_settings(const Point& point) {
-  if (point.microbatch_size == sweep::kAutoMicrobatch) {
-    unsupported("microbatch_size", "auto: the engine does not search for the largest that fits",
-                "a number");
-  }
   if (point.precision != Precision::fp32 && point.precision != Precision::amp_bf16) {
     unsupported("precision",
                 fmt::format("{}: not a precision of the CPU device", to_text(point.precision)),
@@ -60,8 +57,6 @@ void accept_settings(const Point& point) {
                             to_text(point.mixed_precision)),
                 "DEFAULT");
   }
-  if (point.activation_cpu_offload)
-    unsupported("activation_cpu_offload", "true: not built yet", "false");
   if (point.data != "synthetic") {
     unsupported("data", fmt::format("{}: the engine reads no data sets yet", point.data),
                 "synthetic");
@@ -77,7 +72,10 @@ void accept_amounts(const Point& point) {
   }
   // Rows of a microbatch and tokens are 32-bit numbers.
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  const std::int64_t sequences = std::min(point.microbatch_size, point.global_batch);
+  // An automatic microbatch may become all of the batch.
+  const std::int64_t sequences = point.microbatch_size == sweep::kAutoMicrobatch
+                                     ? point.global_batch
+                                     : std::min(point.microbatch_size, point.global_batch);
   if (point.seq_len >= kMost / sequences) {
     unsupported("seq_len", fmt::format("{} x {} tokens a microbatch", sequences, point.seq_len),
                 "fewer than 2^31");
@@ -123,13 +121,23 @@ void expect_device(const sweep::RunSpec& spec, const std::string& device) {
               expected);
 }
 
-Setup setup_of(const Point& point) {
-  return {.memory = {.shape = point.model,
-                     .seq_len = point.seq_len,
-                     .device_batch = point.global_batch,
-                     .microbatch = std::min(point.microbatch_size, point.global_batch),
-                     .precision = point.precision,
-                     .checkpointing = point.activation_checkpointing},
+Setup setup_of(const sweep::RunSpec& spec, std::int64_t memory_bytes) {
+  Point point = spec.point;
+  point.threads = threads_of(point);
+  std::int64_t microbatch = spec.microbatch > 0 ? spec.microbatch : point.microbatch_size;
+  if (microbatch == sweep::kAutoMicrobatch) {
+    const std::int64_t capacity = sweep::cpu_capacity(memory_bytes);
+    sweep::MemoryNeeds needs;
+    microbatch = needs.largest_microbatch(point, capacity);
+    if (microbatch == 0) {
+      const std::int64_t need = needs.bytes(point, 1);
+      throw Error(ExitCode::host_oom, "memory plan",
+                  fmt::format("even one sequence needs {}, of {} that may be used",
+                              sweep::gib_text(need), sweep::gib_text(capacity)),
+                  "a smaller model, a shorter seq_len or activation_checkpointing: full");
+    }
+  }
+  return {.memory = sweep::memory_config(point, microbatch),
           .recipe = {.peak_lr = point.lr},
           .seed = point.seed};
 }

@@ -6,8 +6,8 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/memory/scratch.h"
 #include "trainer/model/decoder.h"
-#include "trainer/optim/update.h"
 
 namespace tessera::trainer {
 
@@ -25,12 +25,17 @@ std::size_t slot_of(std::int64_t step) {
   return static_cast<std::size_t>(step % memory::kSlots);
 }
 
-// Never read or written: operations over it say how much workspace they need.
-PoolBases imaginary_pools() {
-  PoolBases bases{};
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, not a place
-  for (auto& base : bases) base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);
-  return bases;
+static_assert(sizeof(StepInputs) <= memory::kStepScalarsBytes);
+static_assert(sizeof(StepState) <= memory::kStepScalarsBytes);
+static_assert(kStartEvent < kFirstScheduleEvent);
+
+// The rank's rows of the global batch.
+TokenSource part_of(TokenSource source, std::int64_t first_row) {
+  if (first_row == 0) return source;
+  return [source = std::move(source), first_row](std::int64_t step, std::int64_t row,
+                                                 std::span<std::int32_t> tokens) {
+    source(step, first_row + row, tokens);
+  };
 }
 
 std::string gib(std::int64_t bytes) {
@@ -39,41 +44,33 @@ std::string gib(std::int64_t bytes) {
 
 }  // namespace
 
-Engine::Engine(Device& device, const Setup& setup, TokenSource source)
+Engine::Engine(Device& device, Communicator& communicator, const Setup& setup, TokenSource source)
     : device_(device),
+      communicator_(communicator),
       setup_(setup),
-      loader_(setup.memory, std::move(source)),
-      sizes_(memory::microbatches(setup.memory.device_batch, setup.memory.microbatch)) {
+      loader_(setup.memory,
+              part_of(std::move(source), communicator.rank() * setup.memory.device_batch)) {
+  if (communicator.size() != setup.memory.world)
+    throw Error(ExitCode::internal, "engine",
+                fmt::format("{} ranks, planned for {}", communicator.size(), setup.memory.world));
   plan_memory();
+  step_ = std::make_unique<Step>(*memory_, setup_.recipe);
+  if (setup_.without_wait) step_->without(*setup_.without_wait);
+  cast_ = cast_operations(*memory_);
+  const Sequence initial = initial_operations(*memory_, setup_.seed);
 
-  Sequence initial = initial_operations(*memory_, setup_.seed);
-  std::vector<Op> all;
-  for (const Sequence* sequence : {&first_, &next_, &last_, &update_, &cast_, &initial}) {
-    for (const Issue& issue : *sequence) all.push_back(issue.op);
+  std::vector<Op> all = step_->operations();
+  for (const Sequence* sequence : std::initializer_list<const Sequence*>{&cast_, &initial}) {
+    for (const Issue& issue : *sequence) all.push_back(*issue.op());
   }
   const memory::Buffer& workspace = plan().buffer("workspace");
   device_.prepare(all, {memory_->data("workspace"), static_cast<std::size_t>(workspace.bytes)});
   device_.seal();
-  run(device_, initial, 0);
+  run(initial);
 }
 
 void Engine::plan_memory() {
-  memory::Scratch scratch{.partials = gradient_partials(setup_.memory) * bytes_of(DType::f32),
-                          .norm_partials = norm_partials_count(memory::units(
-                                               setup_.memory.shape, setup_.memory.seq_len)) *
-                                           bytes_of(DType::f64),
-                          .step_inputs = sizeof(StepInputs),
-                          .step_state = sizeof(StepState)};
-  // What workspace the operations need is known when they are; where they lie does not matter.
-  memory_ = std::make_unique<Memory>(setup_.memory, memory::plan(setup_.memory, scratch),
-                                     imaginary_pools());
-  build();
-  for (const Sequence* sequence : {&first_, &next_, &last_, &update_, &cast_}) {
-    for (const Issue& issue : *sequence)
-      scratch.workspace = std::max(scratch.workspace, device_.workspace_bytes(issue.op));
-  }
-
-  memory::Plan plan = memory::plan(setup_.memory, scratch);
+  memory::Plan plan = memory::plan(setup_.memory);
   const std::int64_t there = device_.info().memory_bytes;
   if (there > 0 && plan.total_bytes() > there) {
     throw Error(
@@ -86,8 +83,11 @@ void Engine::plan_memory() {
     if (plan.pool_bytes[pool] > 0)
       bases[pool] = device_.allocate(static_cast<Pool>(pool), plan.pool_bytes[pool]);
   }
+  const auto communication = static_cast<std::size_t>(Pool::communication);
+  const std::span<std::byte> registered(bases[communication],
+                                        static_cast<std::size_t>(plan.pool_bytes[communication]));
+  communicator_.prepare({&registered, registered.empty() ? std::size_t{0} : std::size_t{1}});
   memory_ = std::make_unique<Memory>(setup_.memory, std::move(plan), bases);
-  build();
   inputs_ = memory_->data("inputs");
   state_ = memory_->data("state");
   batch_ = memory_->data("batch");
@@ -99,35 +99,23 @@ void Engine::plan_memory() {
   }
 }
 
-void Engine::build() {
-  first_ = microbatch_operations(*memory_, sizes_.front(), true);
-  next_.clear();
-  last_.clear();
-  if (sizes_.size() > 1) last_ = microbatch_operations(*memory_, sizes_.back(), false);
-  if (sizes_.size() > 2) next_ = microbatch_operations(*memory_, sizes_[1], false);
-  update_ = update_operations(*memory_, setup_.recipe);
-  cast_ = cast_operations(*memory_);
-}
-
-const Sequence& Engine::microbatch(std::size_t i) const {
-  if (i == 0) return first_;
-  return i + 1 == sizes_.size() ? last_ : next_;
+void Engine::run(const Sequence& sequence) {
+  for (const Issue& issue : sequence)
+    device_.run(issue.stream, *issue.op(), {.unit = issue.unit, .phase = issue.phase});
 }
 
 StepCost Engine::step_cost() const {
   StepCost total;
-  const auto add = [&](const Sequence& sequence) {
-    for (const Issue& issue : sequence) {
-      const double flops = cost(issue.op).matmul_flops;
-      total.executed += flops;
-      if (issue.phase != Phase::recompute) continue;
-      total.recomputed += flops;
-      const bool halved = std::holds_alternative<AttentionForward>(issue.op);
-      total.recomputed_square += halved ? 2 * flops : flops;
-    }
-  };
-  for (std::size_t i = 0; i < sizes_.size(); ++i) add(microbatch(i));
-  add(update_);
+  step_->each([&](const Issue& issue) {
+    const Op* op = issue.op();
+    if (op == nullptr) return;
+    const double flops = cost(*op).matmul_flops;
+    total.executed += flops;
+    if (issue.phase != Phase::recompute) return;
+    total.recomputed += flops;
+    const bool halved = std::holds_alternative<AttentionForward>(*op);
+    total.recomputed_square += halved ? 2 * flops : flops;
+  });
   return total;
 }
 
@@ -139,19 +127,20 @@ bool Engine::issue(std::int64_t step, const std::atomic<int>& stop) {
   const double begin = monotonic_seconds();
   const Slot& slot = slots_[slot_of(step)];
   *slot.inputs =
-      step_inputs(setup_.recipe, step, setup_.memory.device_batch * setup_.memory.seq_len);
+      step_inputs(setup_.recipe, step,
+                  setup_.memory.world * setup_.memory.device_batch * setup_.memory.seq_len);
   loader_.fill(step, {slot.batch, static_cast<std::size_t>(loader_.elements())});
   data_seconds_ = monotonic_seconds() - begin;
 
   device_.copy(Stream::compute, inputs_, slot.inputs, sizeof(StepInputs));
-  for (std::size_t i = 0; i < sizes_.size(); ++i) {
+  for (std::size_t i = 0; i < loader_.microbatches(); ++i) {
     if (stop.load(std::memory_order_relaxed) != 0) return false;
     device_.copy(Stream::compute, batch_, slot.batch + loader_.begin(i),
                  loader_.count(i) * bytes_of(DType::i32));
-    run(device_, microbatch(i), static_cast<std::int64_t>(i));
+    step_->run_microbatch(device_, communicator_, i);
   }
   if (stop.load(std::memory_order_relaxed) != 0) return false;
-  run(device_, update_, static_cast<std::int64_t>(sizes_.size()) - 1);
+  step_->run_update(device_, communicator_);
   device_.copy(Stream::compute, slot.state, state_, sizeof(StepState));
   device_.record(Stream::compute, end_event(step));
   return true;
@@ -184,7 +173,7 @@ void Engine::write(const Tensor& tensor, std::span<const float> values) {
 }
 
 void Engine::refresh_low_precision() {
-  run(device_, cast_, 0);
+  run(cast_);
 }
 
 }  // namespace tessera::trainer

@@ -14,6 +14,7 @@
 #include "trainer/model/memory.h"
 #include "trainer/model/sequence.h"
 #include "trainer/optim/recipe.h"
+#include "trainer/shard/step.h"
 #include "trainer/train/data.h"
 
 namespace tessera::trainer {
@@ -22,6 +23,8 @@ struct Setup {
   memory::Config memory;
   Recipe recipe;
   std::uint64_t seed = 17;
+  // For tests of the schedule: leaves out this wait between streams.
+  std::optional<std::size_t> without_wait;
 };
 
 // FLOPs of all matrix products of a step, as the device's cost() counts them.
@@ -42,12 +45,16 @@ struct StepResult {
 
 class Engine {
  public:
-  // Error(host_oom, oom) if the plan does not fit the device. The device must be new.
-  Engine(Device& device, const Setup& setup, TokenSource source);
+  // Error(host_oom, oom) if the plan does not fit the device. The device must be new. With more
+  // ranks every one makes the same engine on a device of its own; `source` has the rows of the
+  // global batch, of which each rank takes its part.
+  Engine(Device& device, Communicator& communicator, const Setup& setup, TokenSource source);
 
   const memory::Config& config() const { return setup_.memory; }
   const memory::Plan& plan() const { return memory_->plan(); }
   const Memory& memory() const { return *memory_; }
+  const Step& step() const { return *step_; }
+  // Of this rank.
   StepCost step_cost() const;
   std::int64_t microbatches() const { return static_cast<std::int64_t>(loader_.microbatches()); }
 
@@ -70,16 +77,14 @@ class Engine {
 
  private:
   void plan_memory();
-  void build();
-  const Sequence& microbatch(std::size_t i) const;
+  void run(const Sequence& sequence);
 
   Device& device_;
+  Communicator& communicator_;
   Setup setup_;
   Loader loader_;
-  std::vector<std::int64_t> sizes_;  // sequences of each microbatch
   std::unique_ptr<Memory> memory_;
-  Sequence first_, next_, last_;  // operations of microbatches: the first, full ones, a short last
-  Sequence update_;
+  std::unique_ptr<Step> step_;
   Sequence cast_;
   // Where the plan has put what every step touches.
   struct Slot {

@@ -93,8 +93,11 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
   json["mixed_precision"] = to_text(MixedPrecision::default_);
   json["sharding_strategy"] = to_text(Sharding::no_shard);
   json["activation_checkpointing"] = to_text(config.checkpointing);
-  json["recompute"] = to_text(config.checkpointing);
-  json["activation_cpu_offload"] = false;
+  json["recompute"] =
+      point.checkpointing_blocks == memory::kAllBlocks
+          ? std::string(to_text(config.checkpointing))
+          : fmt::format("{} {}", to_text(config.checkpointing), point.checkpointing_blocks);
+  json["activation_cpu_offload"] = config.offload;
   json["attention"] = "flash";
   json["threads"] = threads;
   json["shared_with"] = spec.shared_with;

@@ -131,8 +131,10 @@ class Run {
     expect_device(spec_, device->info().name);
     const MeasuredPeak peak = peak_of(threads);
 
-    const Setup setup = setup_of(spec_.point);
-    Engine engine(*device, setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab));
+    const Setup setup = setup_of(spec_, device->info().memory_bytes);
+    const std::unique_ptr<Communicator> communicator = single_communicator();
+    Engine engine(*device, *communicator, setup,
+                  synthetic_tokens(setup.seed, setup.memory.shape.vocab));
     log_.write(Kind::model, model_fields(spec_));
     log_.write(Kind::effective, effective_fields(spec_, engine, threads));
     log_.write(Kind::host, host_fields(device->info()));

@@ -81,3 +81,24 @@ TEST_CASE("initial values are MPT's") {
   CHECK(block.parameter("up.bias").init_stddev == 0);
   CHECK(all[0].parameter("token_table").init_stddev == doctest::Approx(std::sqrt(2.0 / 768)));
 }
+
+TEST_CASE("a pattern freezes the parameters whose names it fits") {
+  const std::vector<std::string> patterns{"root.*", "block.1.*.weight"};
+  CHECK(is_frozen(patterns, "root.token_table"));
+  CHECK(is_frozen(patterns, "block.1.qkv.weight"));
+  CHECK_FALSE(is_frozen(patterns, "block.11.qkv.weight"));
+  CHECK_FALSE(is_frozen(patterns, "block.1.qkv.bias"));
+  CHECK_FALSE(is_frozen({}, "root.token_table"));
+
+  const model::Shape shape = mpt_125m();
+  const std::vector<Unit> whole = units(shape, 64);
+  const std::vector<Unit> some = units(shape, 64, patterns);
+  CHECK(some[0].trained.parameters.empty());
+  CHECK(some[0].trained.elements == 0);
+  CHECK(some[0].frozen.elements == whole[0].trained.elements);
+  CHECK(some[1].frozen.parameters.empty());
+  CHECK(some[2].frozen.parameters.size() == 4);
+  CHECK(some[2].trained.decay_end == 0);
+  // Frozen or not, it begins with the same random numbers.
+  CHECK(some[2].parameter("qkv.weight").index == whole[2].parameter("qkv.weight").index);
+}

@@ -87,6 +87,31 @@ TEST_CASE("whatever is computed again, the bits are those of keeping all") {
   }
 }
 
+TEST_CASE("what waits in host memory comes back as it was") {
+  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+    for (const Checkpointing checkpointing :
+         {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+      for (const std::int64_t layers : {1, 2, 5}) {
+        Setup setup = small_setup();
+        setup.memory.shape.n_layers = layers;
+        setup.memory.precision = precision;
+        setup.memory.checkpointing = checkpointing;
+        Training here(setup);
+        setup.memory.offload = true;
+        Training there(setup);
+        here.run(3);
+        there.run(3);
+        CHECK(same_bits(here.all("grad"), there.all("grad")));
+        CHECK(same_bits(here.all("master"), there.all("master")));
+        const auto pinned = [](const Training& each) {
+          return each.engine.plan().pool_bytes[static_cast<std::size_t>(Pool::pinned)];
+        };
+        CHECK((pinned(there) > pinned(here)) == (layers == 5));
+      }
+    }
+  }
+}
+
 TEST_CASE("checkpointing by name is the mask of all blocks") {
   using memory::Keep;
   using memory::recompute_mask;

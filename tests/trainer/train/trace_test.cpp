@@ -2,11 +2,13 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <map>
 
 #include "tests/trainer/train/training.h"
 #include "trainer/model/decoder.h"
 #include "trainer/optim/update.h"
+#include "trainer/shard/step.h"
 
 using namespace tessera;
 using namespace tessera::trainer;
@@ -14,23 +16,36 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// Follows the operations of a step through the device pool: who wrote each unit of bytes last.
+// Follows the work of a step through the pools: who wrote each unit of bytes last.
 class Tracer {
  public:
-  explicit Tracer(const Memory& memory)
-      : memory_(memory),
-        base_(memory.data("u0.master") - memory.plan().buffer("u0.master").offset),
-        owner_(static_cast<std::size_t>(memory.plan().pool_bytes[0]) / kBytes, -1) {}
+  explicit Tracer(const Memory& memory) : memory_(memory) {
+    for (const memory::Buffer& buffer : memory.plan().buffers)
+      pools_[static_cast<std::size_t>(buffer.pool)].base = memory.data(buffer.name) - buffer.offset;
+    for (std::size_t pool = 0; pool < pools_.size(); ++pool)
+      pools_[pool].owner.assign(static_cast<std::size_t>(memory.plan().pool_bytes[pool]) / kBytes,
+                                -1);
+  }
 
   // As if written from outside: weights, scalars, the batch.
   void fill(const std::string& name) {
     const memory::Buffer& buffer = memory_.plan().buffer(name);
-    mark(buffer.offset, buffer.bytes, index_of(buffer));
+    mark(buffer, buffer.offset, buffer.bytes);
   }
 
   void follow(const Sequence& sequence) {
     for (const Issue& issue : sequence) {
-      const Access touched = access(issue.op);
+      Access touched;
+      if (const Op* op = issue.op()) {
+        touched = access(*op);
+      } else if (const auto* copy = std::get_if<Copy>(&issue.work)) {
+        touched.reads = {bytes(copy->src, copy->bytes)};
+        touched.writes = {bytes(copy->dst, copy->bytes)};
+      } else {
+        const Tensor& sum = std::get<AllReduce>(issue.work).tensor;
+        touched.reads = {bytes(sum.data, sum.cols * bytes_of(sum.dtype))};
+        touched.writes = touched.reads;
+      }
       for (const auto& range : touched.reads) read(range, issue);
       for (const auto& range : touched.writes) write(range, issue);
     }
@@ -41,38 +56,52 @@ class Tracer {
 
  private:
   static constexpr std::size_t kBytes = 4;  // of one mark
+  struct PoolMarks {
+    const std::byte* base = nullptr;
+    std::vector<int> owner;
+  };
+
+  static std::span<const std::byte> bytes(const void* data, std::int64_t count) {
+    return {static_cast<const std::byte*>(data), static_cast<std::size_t>(count)};
+  }
 
   int index_of(const memory::Buffer& buffer) const {
     return static_cast<int>(&buffer - memory_.plan().buffers.data());
   }
+  PoolMarks& pool_of(const memory::Buffer& buffer) {
+    return pools_[static_cast<std::size_t>(buffer.pool)];
+  }
 
   // The live buffer that holds the range, or nullptr.
-  const memory::Buffer* live(std::span<const std::byte> range, int tick) const {
-    const std::int64_t begin = range.data() - base_;
+  const memory::Buffer* live(std::span<const std::byte> range, int tick) {
     for (const memory::Buffer& buffer : memory_.plan().buffers) {
-      if (buffer.pool != Pool::device || tick < buffer.first || buffer.last < tick) continue;
-      if (buffer.offset <= begin &&
-          begin + static_cast<std::int64_t>(range.size()) <= buffer.offset + buffer.bytes)
+      if (tick < buffer.first || buffer.last < tick) continue;
+      const std::byte* begin = pool_of(buffer).base + buffer.offset;
+      if (begin <= range.data() && range.data() + range.size() <= begin + buffer.bytes)
         return &buffer;
     }
     return nullptr;
   }
 
-  void mark(std::int64_t begin, std::int64_t bytes, int owner) {
-    for (std::int64_t at = begin; at < begin + bytes; at += kBytes)
-      owner_[static_cast<std::size_t>(at) / kBytes] = owner;
+  void mark(const memory::Buffer& buffer, std::int64_t begin, std::int64_t count) {
+    for (std::int64_t at = begin; at < begin + count; at += kBytes)
+      pool_of(buffer).owner[static_cast<std::size_t>(at) / kBytes] = index_of(buffer);
   }
 
   void complain(const Issue& issue, const std::string& what) {
-    if (fault_.empty())
-      fault_ = fmt::format("{} at tick {} {}", op_name(issue.op), issue.tick, what);
+    if (!fault_.empty()) return;
+    const Op* op = issue.op();
+    fault_ =
+        fmt::format("{} at tick {} {}", op != nullptr ? op_name(*op) : "a move", issue.tick, what);
   }
 
   void read(std::span<const std::byte> range, const Issue& issue) {
     const memory::Buffer* buffer = live(range, issue.tick);
     if (buffer == nullptr) return complain(issue, "reads what is in no live buffer");
+    const PoolMarks& pool = pool_of(*buffer);
     for (std::size_t at = 0; at < range.size(); at += kBytes) {
-      const int owner = owner_[static_cast<std::size_t>(range.data() - base_ + at) / kBytes];
+      const int owner =
+          pool.owner[static_cast<std::size_t>(range.data() - pool.base + at) / kBytes];
       if (owner == index_of(*buffer)) continue;
       return complain(
           issue,
@@ -85,12 +114,11 @@ class Tracer {
   void write(std::span<const std::byte> range, const Issue& issue) {
     const memory::Buffer* buffer = live(range, issue.tick);
     if (buffer == nullptr) return complain(issue, "writes what is in no live buffer");
-    mark(range.data() - base_, static_cast<std::int64_t>(range.size()), index_of(*buffer));
+    mark(*buffer, range.data() - pool_of(*buffer).base, static_cast<std::int64_t>(range.size()));
   }
 
   const Memory& memory_;
-  const std::byte* base_;
-  std::vector<int> owner_;
+  std::array<PoolMarks, kPools> pools_;
   std::string fault_;
 };
 
@@ -113,11 +141,14 @@ TEST_CASE("operations touch live buffers only, and read what was written there")
   for (const Checkpointing checkpointing :
        {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
     for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-      Setup setup = small_setup();
-      setup.memory.checkpointing = checkpointing;
-      setup.memory.precision = precision;
-      const Training training(setup);
-      CHECK(fault_of_a_step(training.engine.memory()) == "");
+      for (const bool offload : {false, true}) {
+        Setup setup = small_setup();
+        setup.memory.checkpointing = checkpointing;
+        setup.memory.precision = precision;
+        setup.memory.offload = offload;
+        const Training training(setup);
+        CHECK(fault_of_a_step(training.engine.memory()) == "");
+      }
     }
   }
 }
@@ -126,9 +157,10 @@ TEST_CASE("a life that is too short is seen") {
   const Training training(small_setup());
   const Memory& memory = training.engine.memory();
   PoolBases bases{};
-  bases[0] = memory.data("u0.master") - memory.plan().buffer("u0.master").offset;
+  for (const memory::Buffer& buffer : memory.plan().buffers)
+    bases[static_cast<std::size_t>(buffer.pool)] = memory.data(buffer.name) - buffer.offset;
   int seen = 0;
-  for (const char* name : {"b0.act", "b1.qkv", "x.1", "branch", "dx", "batch"}) {
+  for (const char* name : {"b0.act", "b1.qkv", "b1.x", "branch", "dx", "batch"}) {
     memory::Plan shorter = memory.plan();
     for (memory::Buffer& buffer : shorter.buffers) {
       if (buffer.name == name) --buffer.last;
@@ -147,7 +179,7 @@ TEST_CASE("recompute issues the very operations of the forward pass") {
     if (issue.unit == 0) continue;
     auto& kinds = issue.phase == Phase::forward ? kinds_forward : kinds_again;
     if (issue.phase == Phase::forward || issue.phase == Phase::recompute)
-      kinds[issue.unit].push_back(issue.op.index());
+      kinds[issue.unit].push_back(issue.op()->index());
   }
   CHECK(kinds_again.size() == 3);
   for (auto& [unit, kinds] : kinds_again) {

@@ -39,7 +39,13 @@ struct Training {
   explicit Training(const Setup& setup, int threads = 1)
       : Training(setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab), threads) {}
   Training(const Setup& setup, TokenSource source, int threads = 1)
-      : device(cpu_device(threads)), engine(*device, setup, std::move(source)) {}
+      : device(cpu_device(threads)),
+        engine(*device, *communicator, on(threads, setup), std::move(source)) {}
+  // The setup, planned for so many threads.
+  static Setup on(int threads, Setup setup) {
+    setup.memory.target.threads = threads;
+    return setup;
+  }
 
   // Once.
   LoopEnd run(std::int64_t steps) {
@@ -59,6 +65,7 @@ struct Training {
 
   std::atomic<int> stop{0};
   std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> communicator = single_communicator();
   Engine engine;
   std::vector<runlog::StepSample> samples;
 };

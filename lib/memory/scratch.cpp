@@ -1,0 +1,72 @@
+#include "lib/memory/scratch.h"
+
+#include <algorithm>
+
+#include "lib/memory/parts.h"
+#include "lib/memory/units.h"
+
+namespace tessera::memory {
+
+namespace {
+
+// Tiles of the CPU's attention, as trainer/device/cpu/kernels.h has them.
+constexpr std::int64_t kTile = 64;
+constexpr std::int64_t kStrip = 16;
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// Of a thread: tiles of queries, keys, values and scores, and the key and value gradients of a
+// whole head (trainer/device/cpu/attention.cpp).
+std::int64_t cpu_attention_bytes(const Config& config) {
+  const std::int64_t head = round_up(config.shape.head_dim, kStrip);
+  const std::int64_t elements =
+      kTile * (7 * head + 2 * kTile + 3) + 2 * round_up(config.seq_len, kTile) * head;
+  return elements * bytes_of(DType::f32);
+}
+
+// Panels of A, B and D that are converted to f32 (trainer/device/cpu/gemm.cpp).
+std::int64_t cpu_gemm_bytes(const Config& config) {
+  if (compute_dtype(config.precision) == DType::f32) return 0;
+  const model::Shape& shape = config.shape;
+  const std::int64_t longest =
+      std::max({config.microbatch * config.seq_len, shape.d_model, model::qkv_width(shape),
+                model::attention_width(shape), model::mlp_in_width(shape), shape.ffn,
+                model::padded_vocab(shape.vocab)});
+  const std::int64_t m = std::min<std::int64_t>(longest, 1024);
+  const std::int64_t n = std::min<std::int64_t>(longest, 2048);
+  const std::int64_t k = std::min<std::int64_t>(longest, 4096);
+  return (m * k + n * k + m * n) * bytes_of(DType::f32);
+}
+
+}  // namespace
+
+Scratch scratch(const Config& config) {
+  const model::Shape& shape = config.shape;
+  const std::int64_t rows = config.microbatch * config.seq_len;
+  Scratch result;
+  if (config.target.is_gpu) {
+    result.workspace = kGemmWorkspaceBytes;
+    result.attention = rows * model::attention_width(shape) * bytes_of(DType::f32);
+  } else {
+    result.workspace =
+        std::max(cpu_gemm_bytes(config), config.target.threads * cpu_attention_bytes(config));
+  }
+  std::int64_t partials = norm_partials(rows, shape.d_model);
+  for (const std::int64_t cols :
+       {model::qkv_width(shape), shape.d_model, model::mlp_in_width(shape)})
+    partials = std::max(partials, bias_grad_partials(rows, cols));
+  result.partials = partials * bytes_of(DType::f32);
+
+  const std::int64_t ranks = shard_ranks(config);
+  std::int64_t squares = 0;
+  for (const Unit& unit : units(config)) {
+    const std::int64_t elements = unit.trained.elements;
+    squares += squared_norm_partials(ranks == 1 ? elements : shard_elements(elements, ranks));
+  }
+  result.norm_partials = squares * bytes_of(DType::f64);
+  return result;
+}
+
+}  // namespace tessera::memory
