@@ -100,9 +100,7 @@ void Trace::name(std::span<const std::byte> range, std::string_view what) {
 }
 
 void Trace::record(Stream stream, Event event) {
-  Clock& clock = clocks_[index_of(stream)];
-  join(clock, clocks_[kHost]);
-  events_[index_of(event)] = clock;
+  events_[index_of(event)] = clocks_[index_of(stream)];
 }
 
 void Trace::wait(Stream stream, Event event) {

@@ -33,7 +33,7 @@ class Placer {
   void operator()(const bool& flag) { const_cast<bool&>(flag) = accumulate; }
   void operator()(const std::int64_t& count) { const_cast<std::int64_t&>(count) = 4; }
   template <class T>
-    requires(std::is_floating_point_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::uint64_t>)
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   void operator()(const T&) {}
 
   std::size_t places() const { return places_; }

@@ -104,6 +104,12 @@ TEST_CASE("seconds makes both its records run, each event's last") {
     CHECK(s.order == "");
     CHECK(s.device->seconds(1, 2) >= 0);
     CHECK(s.order == "ab");
+    s.device->record(copy, 3);
+    s.work(gather, 'c');
+    s.device->record(gather, 4);
+    CHECK(s.device->seconds(3, 2) <= 0);
+    CHECK(s.device->seconds(1, 4) >= 0);
+    CHECK(s.order == "abc");
     s.device->drain();  // an old record does not move the time back
     CHECK(s.device->seconds(1, 2) >= 0);
     CHECK(message([&] { s.device->host_wait(9); }).find("9 was never recorded") !=
