@@ -4,10 +4,9 @@
 // device memory. Unless an operation says otherwise
 //   * its inputs and outputs do not overlap;
 //   * the floating dtypes of its activations are equal (f32, or bf16, or f64 in the CPU's tests),
-//   statistics, losses and
-//     gradients of parameters are f32 (f64 in f64 instances);
+//     statistics, losses and gradients of parameters are f32 (f64 in f64 instances);
 //   * it computes in f32 (f64) and rounds each output element once, to nearest even, when it stores
-//   it;
+//     it (docs/precision.md has the rounding points of all);
 //   * `accumulate` means output += result, else output = result.
 // What varies between steps is read from StepInputs and StepState in device memory, never passed by
 // value, so that a step has no branch on the host.
@@ -102,30 +101,35 @@ struct Rope {
 
 // Causal attention. qkv [batch * seq, (q_heads + 2 kv_heads) * head_dim], packed q | k | v; out
 // [batch * seq, q_heads * head_dim]; lse [batch * q_heads, seq] f32: log-sum-exp of the scaled
-// scores. Scores never exist as a whole.
+// scores. Scores never exist as a whole; they and the probabilities are f32, also for bf16.
 struct AttentionForward {
   AttentionShape shape;
   Tensor qkv, out, lse;
 };
 
-// dqkv as qkv. row_sum [batch * q_heads, seq] f32 scratch: sum over head_dim of dout * out.
+// dqkv as qkv, each element rounded once, of keys and values after the sum over their heads of
+// queries. row_sum [batch * q_heads, seq] f32 scratch: sum over head_dim of dout * out.
 struct AttentionBackward {
   AttentionShape shape;
   Tensor qkv, out, lse, dout, dqkv, row_sum;
 };
 
 // sum = x + add (rounded to its dtype, may be x itself; without `add` sum is not written and x is
-// normalised); y = norm(sum) * gain + bias. mean (layernorm) and rstd [1, rows] f32. gain, bias [1,
-// cols] in the activations' dtype.
+// normalised); y = norm(sum) * gain + bias, of the sum as it is stored. mean (layernorm) and rstd
+// [1, rows] f32. gain, bias [1, cols] in the dtype of x.
+//
+// Or the residual stream is wide: x, sum, gain and bias f32 beside add and y bf16. Then the sum is
+// that of f32 and y alone is rounded to bf16.
 struct NormForward {
   model::Norm kind = model::Norm::layernorm;
   float eps = 1e-5F;
   Tensor x, add, sum, y, gain, bias, mean, rstd;
 };
 
-// dsum = (dsum_in, if given) + the norm's gradient; dsum may be dsum_in. `sum` is the normalised
-// tensor of the forward pass. dgain, dbias [1, cols] f32; partials: f32 scratch, norm_partials(sum)
-// elements.
+// dsum = (dsum_in, if given) + the norm's gradient, one rounding; dsum may be dsum_in. `sum` is the
+// normalised tensor of the forward pass. dgain, dbias [1, cols] f32; partials: f32 scratch,
+// norm_partials(sum) elements. Of a wide residual stream: sum, gain, dsum_in and dsum f32 beside dy
+// bf16.
 struct NormBackward {
   model::Norm kind = model::Norm::layernorm;
   Tensor dy, dsum_in, sum, gain, mean, rstd, dsum, dgain, dbias, partials;
@@ -178,7 +182,8 @@ struct SumLoss {
   bool accumulate = false;
 };
 
-// dst (+)= src in dst's dtype; shapes equal.
+// dst (+)= src in dst's dtype; shapes equal. A sum is formed in the wider compute dtype of the two
+// and rounded once.
 struct Cast {
   Tensor src, dst;
   bool accumulate = false;

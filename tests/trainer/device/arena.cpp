@@ -1,5 +1,6 @@
 #include "tests/trainer/device/arena.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,27 +13,27 @@ namespace {
 
 constexpr std::byte kGuard{0xA5};
 
-float round_to_bf16(float x) {
-  if (std::isnan(x)) return x;
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  bits = (bits + 0x7FFFU + ((bits >> 16) & 1U)) & 0xFFFF0000U;
-  std::memcpy(&x, &bits, sizeof(bits));
-  return x;
-}
-
 Values values_of(const std::string& name, std::int64_t count, double scale, double shift) {
   std::uint64_t seed = 14695981039346656037U;
   for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211U;
   Values values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double normal = normal_pair(seed, i / 2)[i % 2];
-    values[i] = static_cast<double>(round_to_bf16(static_cast<float>(normal * scale + shift)));
+    values[i] = round_to_bf16(normal * scale + shift);
   }
   return values;
 }
 
 }  // namespace
+
+double round_to_bf16(double x) {
+  if (!std::isfinite(x) || x == 0) return x;
+  // Eight significant bits, down to those of f32's smallest exponent.
+  const int exponent = std::max(std::ilogb(x), -126);
+  const double unit = std::ldexp(1.0, exponent - 7);
+  const double rounded = std::nearbyint(x / unit) * unit;  // both exact, to even by default
+  return std::abs(rounded) < 0x1p128 ? rounded : std::copysign(HUGE_VAL, x);
+}
 
 double to_double(const std::byte* p, DType dtype) {
   switch (dtype) {
@@ -74,7 +75,7 @@ void from_double(double value, std::byte* p, DType dtype) {
       break;
     }
     case DType::bf16: {
-      const float x = round_to_bf16(static_cast<float>(value));
+      const auto x = static_cast<float>(round_to_bf16(value));
       std::uint32_t bits;
       std::memcpy(&bits, &x, sizeof(bits));
       const auto half = static_cast<std::uint16_t>(bits >> 16);
@@ -127,11 +128,22 @@ Tensor Arena::out(const std::string& name, std::int64_t rows, std::int64_t cols,
       true);
 }
 
-Tensor Arena::statistics(const std::string& name, std::int64_t rows, std::int64_t cols) {
+Tensor Arena::wide_in(const std::string& name, std::int64_t rows, std::int64_t cols, double scale,
+                      double shift, std::int64_t gap) {
+  return make(name, compute_dtype(), rows, cols, gap, values_of(name, rows * cols, scale, shift),
+              false);
+}
+
+Tensor Arena::wide_out(const std::string& name, std::int64_t rows, std::int64_t cols,
+                       std::int64_t gap) {
   return make(
-      name, compute_dtype(), rows, cols, 0,
+      name, compute_dtype(), rows, cols, gap,
       Values(static_cast<std::size_t>(rows * cols), std::numeric_limits<double>::quiet_NaN()),
       true);
+}
+
+Tensor Arena::statistics(const std::string& name, std::int64_t rows, std::int64_t cols) {
+  return wide_out(name, rows, cols);
 }
 
 Tensor Arena::scratch(std::int64_t elements) {

@@ -16,6 +16,9 @@ namespace tessera::trainer::test {
 using Values = std::vector<double>;               // row by row, without what lies between rows
 using Overrides = std::map<std::string, Values>;  // inputs that are to be other than by name
 
+// x as bf16, rounded once to nearest even.
+double round_to_bf16(double x);
+
 double to_double(const std::byte* p, DType dtype);
 void from_double(double value, std::byte* p, DType dtype);  // rounds as the device should
 
@@ -39,6 +42,11 @@ class Arena {
   // Filled with NaN, as are statistics (in the compute dtype) and scratch (never compared).
   Tensor out(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t gap = 0);
   Tensor statistics(const std::string& name, std::int64_t rows, std::int64_t cols);
+  // As `in` and `out`, but in the compute dtype: a residual stream wider than its branches.
+  Tensor wide_in(const std::string& name, std::int64_t rows, std::int64_t cols, double scale = 1,
+                 double shift = 0, std::int64_t gap = 0);
+  Tensor wide_out(const std::string& name, std::int64_t rows, std::int64_t cols,
+                  std::int64_t gap = 0);
   Tensor scratch(std::int64_t elements);
   Tensor integers(const std::vector<std::int32_t>& values);
   // The same memory under another name, or as an output: in-place operations.

@@ -76,36 +76,47 @@ Case gemm_blocks() {
 
 enum class Residual { none, add, in_place };
 
-Case norm(model::Norm kind, std::int64_t rows, std::int64_t cols, Residual residual, bool bias) {
+// wide: residual stream and parameters f32 beside bf16 branches, where the dtype is bf16.
+Case norm(model::Norm kind, std::int64_t rows, std::int64_t cols, Residual residual, bool bias,
+          bool wide = false) {
   const bool layernorm = kind == model::Norm::layernorm;
   Case c;
   c.name = std::string(layernorm ? "layernorm " : "rmsnorm ") + std::to_string(rows) + "x" +
            std::to_string(cols) + (residual == Residual::none ? "" : " residual") +
-           (residual == Residual::in_place ? " in place" : "") + (bias ? " bias" : "");
+           (residual == Residual::in_place ? " in place" : "") + (bias ? " bias" : "") +
+           (wide ? " wide" : "");
   c.build = [=](Arena& a) {
-    const Tensor x = a.in("x", rows, cols, 2, 0.5, 1);
-    const Tensor gain = a.in("gain", 1, cols, 0.3, 1);
+    const auto in = [&](const char* name, std::int64_t r, double scale, double shift,
+                        std::int64_t gap) {
+      return wide ? a.wide_in(name, r, cols, scale, shift, gap)
+                  : a.in(name, r, cols, scale, shift, gap);
+    };
+    const auto out = [&](const char* name) {
+      return wide ? a.wide_out(name, rows, cols) : a.out(name, rows, cols);
+    };
+    const Tensor x = in("x", rows, 2, 0.5, 1);
+    const Tensor gain = in("gain", 1, 0.3, 1, 0);
     const Tensor dy = a.in("dy", rows, cols);
     const Tensor y = a.out("y", rows, cols, 2);
     const Tensor mean = layernorm ? a.statistics("mean", 1, rows) : Tensor{};
     const Tensor rstd = a.statistics("rstd", 1, rows);
     NormForward forward{kind, 1e-5F, x, {}, {}, y, gain, {}, mean, rstd};
-    if (bias) forward.bias = a.in("bias", 1, cols);
+    if (bias) forward.bias = in("bias", 1, 1, 0, 0);
     Tensor sum = x;
     Tensor dsum_in;
     Tensor dsum;
     if (residual == Residual::none) {
-      dsum = a.out("dsum", rows, cols);
+      dsum = out("dsum");
     } else {
       forward.add = a.in("add", rows, cols);
       if (residual == Residual::in_place) {
         a.compare("x");
       } else {
-        sum = a.out("sum", rows, cols);
+        sum = out("sum");
       }
       forward.sum = sum;
-      dsum_in = a.in("dsum_in", rows, cols);
-      dsum = residual == Residual::in_place ? dsum_in : a.out("dsum", rows, cols);
+      dsum_in = in("dsum_in", rows, 1, 0, 0);
+      dsum = residual == Residual::in_place ? dsum_in : out("dsum");
       if (residual == Residual::in_place) a.compare("dsum_in");
     }
     return std::vector<Op>{forward, NormBackward{kind, dy, dsum_in, sum, gain, mean, rstd, dsum,
@@ -335,6 +346,7 @@ std::vector<Case> make_cases() {
     for (const Residual residual : {Residual::none, Residual::add, Residual::in_place}) {
       all.push_back(norm(kind, 37, 67, residual, true));
       all.push_back(norm(kind, 131, 128, residual, false));
+      all.push_back(norm(kind, 37, 67, residual, kind == Norm::layernorm, true));
     }
     all.push_back(norm(kind, 1, 5, Residual::add, true));
   }

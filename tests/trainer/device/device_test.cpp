@@ -161,6 +161,64 @@ TEST_CASE("operations whose parts do not fit are refused by name") {
   CHECK(refused(Init{tensor(4, 8, bf16), 0, 1, 0, 0}) == ExitCode::unsupported);
 }
 
+// One dtype throughout, or f32 beside branches in bf16: nothing else.
+TEST_CASE("norms take the residual stream in the branches' dtype or in f32") {
+  const auto device = cpu_device(1);
+  alignas(64) static std::byte memory[1 << 16];
+  using enum DType;
+  const auto refused = [&](const Op& op) -> std::string {
+    try {
+      device->prepare(std::vector<Op>{op}, {});
+    } catch (const Error& e) {
+      CHECK(e.code() == ExitCode::internal);
+      return e.what();
+    }
+    return "";
+  };
+  const auto tensor = [](std::int64_t rows, std::int64_t cols, DType dtype) {
+    return Tensor{memory, dtype, rows, cols, cols};
+  };
+  const auto says = [](const std::string& text, const char* what) {
+    return text.find(what) != std::string::npos;
+  };
+  const auto forward = [&](DType x, DType add, DType sum, DType y, DType gain, DType statistics) {
+    return refused(NormForward{model::Norm::layernorm, 1e-5F, tensor(4, 8, x), tensor(4, 8, add),
+                               tensor(4, 8, sum), tensor(4, 8, y), tensor(1, 8, gain),
+                               tensor(1, 8, gain), tensor(1, 4, statistics),
+                               tensor(1, 4, statistics)});
+  };
+  CHECK(forward(f32, f32, f32, f32, f32, f32).empty());
+  CHECK(forward(bf16, bf16, bf16, bf16, bf16, f32).empty());
+  CHECK(forward(f64, f64, f64, f64, f64, f64).empty());
+  CHECK(forward(f32, bf16, f32, bf16, f32, f32).empty());
+  CHECK(says(forward(f32, f32, f32, bf16, f32, f32), "add is f32, not bf16"));
+  CHECK(says(forward(f32, bf16, f32, f32, f32, f32), "add is bf16, not f32"));
+  CHECK(says(forward(f32, bf16, bf16, bf16, f32, f32), "sum is bf16, not f32"));
+  CHECK(says(forward(f32, bf16, f32, bf16, bf16, f32), "gain is bf16, not f32"));
+  CHECK(says(forward(f32, bf16, f32, bf16, f32, bf16), "mean is bf16, not f32"));
+  CHECK(says(forward(bf16, bf16, bf16, f32, bf16, f32), "y is f32, not bf16"));
+  CHECK(says(forward(f64, bf16, f64, bf16, f64, f64), "add is bf16, not f64"));
+  CHECK(says(forward(f64, f64, f64, f32, f64, f64), "y is f32, not f64"));
+
+  const auto backward = [&](DType dy, DType dsum_in, DType sum, DType gain, DType dsum,
+                            DType sums) {
+    return refused(NormBackward{model::Norm::rmsnorm, tensor(4, 8, dy), tensor(4, 8, dsum_in),
+                                tensor(4, 8, sum), tensor(1, 8, gain), Tensor{}, tensor(1, 4, sums),
+                                tensor(4, 8, dsum), tensor(1, 8, sums), tensor(1, 8, sums),
+                                tensor(1, 16, sums)});
+  };
+  CHECK(backward(f32, f32, f32, f32, f32, f32).empty());
+  CHECK(backward(bf16, bf16, bf16, bf16, bf16, f32).empty());
+  CHECK(backward(f64, f64, f64, f64, f64, f64).empty());
+  CHECK(backward(bf16, f32, f32, f32, f32, f32).empty());
+  CHECK(says(backward(bf16, bf16, f32, f32, f32, f32), "dsum_in is bf16, not f32"));
+  CHECK(says(backward(bf16, f32, f32, bf16, f32, f32), "gain is bf16, not f32"));
+  CHECK(says(backward(bf16, f32, f32, f32, bf16, f32), "dsum is bf16, not f32"));
+  CHECK(says(backward(f32, bf16, bf16, bf16, bf16, f32), "dy is f32, not bf16"));
+  CHECK(says(backward(bf16, f64, f64, f64, f64, f64), "dy is bf16, not f64"));
+  CHECK(says(backward(bf16, f32, f32, f32, f32, bf16), "rstd is bf16, not f32"));
+}
+
 TEST_CASE("tokens and targets outside of their tables are refused") {
   const auto device = cpu_device(2);
   std::vector<float> table(4 * 3);

@@ -57,6 +57,22 @@ TEST_CASE("FLOPs and bytes of a GEMM and of attention") {
   CHECK(cost(ActForward{model::Activation::gelu_erf, a, a}).matmul_flops == 0);
 }
 
+TEST_CASE("bytes of a norm between an f32 residual stream and bf16 branches") {
+  const Tensor wide = at(4096, 16, 8, DType::f32);
+  const Tensor branch = at(8192, 16, 8, DType::bf16);
+  const Tensor gain = at(16384, 1, 8, DType::f32);
+  const Tensor rstd = at(20480, 1, 16, DType::f32);
+  const NormForward forward{
+      model::Norm::rmsnorm, 1e-5F, wide, branch, wide, branch, gain, {}, {}, rstd};
+  CHECK(cost(forward).bytes == 16 * 8 * (4 + 2 + 4 + 2) + 4 * 8 + 4 * 16);
+  CHECK(total(access(forward).writes) == 16 * 8 * (4 + 2) + 4 * 16);
+  const Tensor partials = at(24576, 1, 16, DType::f32);
+  const NormBackward backward{
+      model::Norm::rmsnorm, branch, wide, wide, gain, {}, rstd, wide, gain, {}, partials};
+  CHECK(cost(backward).bytes == 16 * 8 * (2 + 4 + 4 + 4) + 2 * 4 * 8 + 4 * 16);
+  CHECK(total(access(backward).reads) == 16 * 8 * (2 + 4 + 4) + 4 * 8 + 4 * 16);
+}
+
 // MPT's gen_slopes for 4 and for 6 heads.
 TEST_CASE("ALiBi's slopes") {
   const double four[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256};

@@ -1,5 +1,7 @@
 // Casts between floating dtypes. Rounded once: dst. A sum with f32 (or f64 if either side is) is
 // formed before that rounding.
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "trainer/device/cpu/operations.h"
@@ -11,6 +13,19 @@ namespace {
 // Between types that no kernel joins: at most kPiece elements at a time through both compute types.
 constexpr std::int64_t kPiece = 256;
 
+// The f32 from which the store to To rounds as if from x itself: the nearest one to be stored as
+// f32; else, where x lies between two of them, the one with an odd last bit, so that no x becomes a
+// tie of bf16 that it is not.
+template <class To>
+float towards(double x) {
+  const auto nearest = static_cast<float>(x);
+  if constexpr (std::is_same_v<To, float>) return nearest;
+  const double back = static_cast<double>(nearest);
+  const auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (back == x || !std::isfinite(x) || bits % 2 == 1) return nearest;
+  return std::bit_cast<float>(std::abs(x) > std::abs(back) ? bits + 1 : bits - 1);
+}
+
 template <class From, class To>
 void cast(const Kernels& kernels, const From* src, To* dst, std::int64_t n, bool accumulate) {
   const auto& from = storage<From>(kernels);
@@ -19,6 +34,15 @@ void cast(const Kernels& kernels, const From* src, To* dst, std::int64_t n, bool
     accumulate ? from.add_to(src, dst, n) : from.load(src, dst, n);
   } else if constexpr (std::is_same_v<From, Compute<To>>) {
     to.store(src, nullptr, dst, n, accumulate);
+  } else if constexpr (std::is_same_v<From, double>) {
+    for (std::int64_t begin = 0; begin < n; begin += kPiece) {
+      const std::int64_t count = std::min(kPiece, n - begin);
+      float sums[kPiece] = {};
+      if (accumulate) to.load(dst + begin, sums, count);
+      for (std::int64_t i = 0; i < count; ++i)
+        sums[i] = towards<To>(src[begin + i] + static_cast<double>(sums[i]));
+      to.store(sums, nullptr, dst + begin, count, false);
+    }
   } else {
     if constexpr (std::is_same_v<From, To>) {
       if (!accumulate) {

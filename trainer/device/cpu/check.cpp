@@ -145,14 +145,21 @@ void rules(const AttentionBackward& o, const Checker& c) {
   c.view("row_sum", o.row_sum, o.lse.rows, o.lse.cols, o.lse.dtype);
 }
 
+// Dtype of the branches beside a residual stream: bf16 fit to f32 too, else the stream's own.
+DType branch_dtype(const Tensor& residual, const Tensor& branch) {
+  const bool wide = residual.dtype == DType::f32 && branch.dtype == DType::bf16;
+  return wide ? DType::bf16 : residual.dtype;
+}
+
 void rules(const NormForward& o, const Checker& c) {
   c.itself("x", o.x);
   const DType statistics = compute_dtype(o.x.dtype);
+  const DType branch = branch_dtype(o.x, o.y);
   if (o.add) {
-    c.view("add", o.add, o.x.rows, o.x.cols, o.x.dtype);
+    c.view("add", o.add, o.x.rows, o.x.cols, branch);
     c.view("sum", o.sum, o.x.rows, o.x.cols, o.x.dtype);
   }
-  c.view("y", o.y, o.x.rows, o.x.cols, o.x.dtype);
+  c.view("y", o.y, o.x.rows, o.x.cols, branch);
   c.flat("gain", o.gain, o.x.cols, o.x.dtype);
   if (o.bias) c.flat("bias", o.bias, o.x.cols, o.x.dtype);
   if (o.kind == model::Norm::layernorm) c.flat("mean", o.mean, o.x.rows, statistics);
@@ -165,7 +172,7 @@ void rules(const NormBackward& o, const Checker& c) {
   const std::int64_t cols = o.sum.cols;
   const DType dtype = o.sum.dtype;
   const DType statistics = compute_dtype(dtype);
-  c.view("dy", o.dy, rows, cols, dtype);
+  c.view("dy", o.dy, rows, cols, branch_dtype(o.sum, o.dy));
   if (o.dsum_in) c.view("dsum_in", o.dsum_in, rows, cols, dtype);
   c.view("dsum", o.dsum, rows, cols, dtype);
   c.flat("gain", o.gain, cols, dtype);

@@ -30,15 +30,17 @@ using Compute = typename ComputeType<S>::Type;
 
 enum class Act : std::uint8_t { gelu_erf, gelu_tanh, swiglu };
 
-// One row of a norm. Rounded once each: sum = x + add, y. The statistics see the rounded sum.
-template <class S>
+// One row of a norm between a residual stream and parameters stored as R and branches stored as S,
+// where R is S or Compute<S>. Rounded once each: sum = x + add, y. The statistics see the rounded
+// sum.
+template <class R, class S>
 struct NormRow {
-  const S* x;
+  const R* x;
   const S* add;  // may be null, then sum is not written
-  S* sum;
+  R* sum;
   S* y;
-  const S* gain;
-  const S* bias;     // may be null
+  const R* gain;
+  const R* bias;     // may be null
   Compute<S>* mean;  // null: RMSNorm
   Compute<S>* rstd;
   std::int64_t n;
@@ -46,13 +48,13 @@ struct NormRow {
 };
 
 // Gradient of one row. dsum is rounded once; dgain and dbias are added to, unrounded.
-template <class S>
+template <class R, class S>
 struct NormBackwardRow {
   const S* dy;
-  const S* dsum_in;  // may be null, may be dsum
-  const S* sum;
-  const S* gain;
-  S* dsum;
+  const R* dsum_in;  // may be null, may be dsum
+  const R* sum;
+  const R* gain;
+  R* dsum;
   const Compute<S>* mean;  // null: RMSNorm
   const Compute<S>* rstd;
   Compute<S>* dgain;
@@ -91,8 +93,11 @@ struct StorageKernels {
   void (*act_backward)(Act act, const S* x, const S* up, const S* dy, S* dx, S* dup,
                        std::int64_t n);
 
-  void (*norm_forward)(const NormRow<S>& row);
-  void (*norm_backward)(const NormBackwardRow<S>& row);
+  void (*norm_forward)(const NormRow<S, S>& row);
+  void (*norm_backward)(const NormBackwardRow<S, S>& row);
+  // The same beside a residual stream and parameters in C.
+  void (*norm_forward_wide)(const NormRow<C, S>& row);
+  void (*norm_backward_wide)(const NormBackwardRow<C, S>& row);
 
   // Loss of a row of logits, which become round((softmax - one-hot) * factor); columns from vocab
   // to cols become 0.

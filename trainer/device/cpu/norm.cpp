@@ -1,6 +1,8 @@
 // Norms, and the sums over rows that give gradients of biases and gains. Each part of rows
 // (parts.h) is summed in f32 (f64) row by row, then the parts in order: the bits do not depend on
 // threads.
+//
+// Rounded once: sum and y; dsum; dgain and dbias, to f32. The sum of a wide residual stream is f32.
 #include "trainer/device/cpu/operations.h"
 #include "trainer/device/cpu/typed.h"
 #include "trainer/device/parts.h"
@@ -23,6 +25,37 @@ void sum_parts(const StorageKernels<C>& kernels, const C* partials, std::int64_t
       kernels.add_to(partials + part * n + begin, sums, count);
     }
     kernels.store(sums, nullptr, elements<C>(out) + begin, count, accumulate);
+  }
+}
+
+// f.operator()<R, S>(): R the storage type of the residual stream and the parameters, S of the
+// branches.
+template <class F>
+void with_norm_storage(DType residual, DType branch, F&& f) {
+  with_storage(branch, [&]<class S>() {
+    if (residual == branch) {
+      f.template operator()<S, S>();
+    } else {
+      f.template operator()<Compute<S>, S>();
+    }
+  });
+}
+
+// The kernels of R and S.
+template <class R, class S>
+auto norm_forward(const StorageKernels<S>& kernels) {
+  if constexpr (std::is_same_v<R, S>) {
+    return kernels.norm_forward;
+  } else {
+    return kernels.norm_forward_wide;
+  }
+}
+template <class R, class S>
+auto norm_backward(const StorageKernels<S>& kernels) {
+  if constexpr (std::is_same_v<R, S>) {
+    return kernels.norm_backward;
+  } else {
+    return kernels.norm_backward_wide;
   }
 }
 
@@ -49,23 +82,23 @@ void run(const BiasGrad& op, const Context& context) {
 }
 
 void run(const NormForward& op, const Context& context) {
-  with_storage(op.x.dtype, [&]<class S>() {
+  with_norm_storage(op.x.dtype, op.y.dtype, [&]<class R, class S>() {
     using C = Compute<S>;
-    const auto norm = storage<S>(context.kernels).norm_forward;
+    const auto norm = norm_forward<R>(storage<S>(context.kernels));
     const bool layernorm = op.kind == model::Norm::layernorm;
 #pragma omp parallel for schedule(static)
     for (std::int64_t r = 0; r < op.x.rows; ++r) {
-      norm({row<S>(op.x, r), row<S>(op.add, r), row<S>(op.sum, r), row<S>(op.y, r),
-            row<S>(op.gain, 0), row<S>(op.bias, 0), layernorm ? elements<C>(op.mean) + r : nullptr,
+      norm({row<R>(op.x, r), row<S>(op.add, r), row<R>(op.sum, r), row<S>(op.y, r),
+            row<R>(op.gain, 0), row<R>(op.bias, 0), layernorm ? elements<C>(op.mean) + r : nullptr,
             elements<C>(op.rstd) + r, op.x.cols, static_cast<C>(op.eps)});
     }
   });
 }
 
 void run(const NormBackward& op, const Context& context) {
-  with_storage(op.sum.dtype, [&]<class S>() {
+  with_norm_storage(op.sum.dtype, op.dy.dtype, [&]<class R, class S>() {
     using C = Compute<S>;
-    const auto norm = storage<S>(context.kernels).norm_backward;
+    const auto norm = norm_backward<R>(storage<S>(context.kernels));
     const bool layernorm = op.kind == model::Norm::layernorm;
     const std::int64_t n = op.sum.cols;
     const std::int64_t rows = op.sum.rows;
@@ -79,8 +112,8 @@ void run(const NormBackward& op, const Context& context) {
       std::fill_n(dgain, n, C(0));
       if (op.dbias) std::fill_n(dbias, n, C(0));
       for (std::int64_t r = part_begin(rows, part); r < part_begin(rows, part + 1); ++r) {
-        norm({row<S>(op.dy, r), row<S>(op.dsum_in, r), row<S>(op.sum, r), row<S>(op.gain, 0),
-              row<S>(op.dsum, r), layernorm ? elements<C>(op.mean) + r : nullptr,
+        norm({row<S>(op.dy, r), row<R>(op.dsum_in, r), row<R>(op.sum, r), row<R>(op.gain, 0),
+              row<R>(op.dsum, r), layernorm ? elements<C>(op.mean) + r : nullptr,
               elements<C>(op.rstd) + r, dgain, dbias, n});
       }
     }

@@ -19,8 +19,10 @@ constexpr StorageKernels<S> storage_kernels() {
   k.dot = dot<S>;
   k.act_forward = act_forward<S>;
   k.act_backward = act_backward<S>;
-  k.norm_forward = norm_forward<S>;
-  k.norm_backward = norm_backward<S>;
+  k.norm_forward = norm_forward<S, S>;
+  k.norm_backward = norm_backward<S, S>;
+  k.norm_forward_wide = norm_forward<Compute<S>, S>;
+  k.norm_backward_wide = norm_backward<Compute<S>, S>;
   k.cross_entropy = cross_entropy<S>;
   k.pack_transposed = pack_transposed<S>;
   if constexpr (sizeof(S) < sizeof(double)) k.adamw = adamw<S>;

@@ -6,16 +6,16 @@
 namespace tessera::trainer::cpu {
 namespace {
 
-template <class S>
-void norm_forward(const NormRow<S>& row) {
+template <class R, class S>
+void norm_forward(const NormRow<R, S>& row) {
   using C = Compute<S>;
   using V = Vector<C>;
   const C inverse_n = C(1) / static_cast<C>(row.n);
-  const S* x = row.x;
+  const R* x = row.x;
   V total = {};
   if (row.add != nullptr) {
     for_vectors<C>(row.n, [&](std::int64_t i, int count) __attribute__((always_inline)) {
-      const V sum = rounded<S>(load(row.x + i, count) + load(row.add + i, count));
+      const V sum = rounded<R>(load(row.x + i, count) + load(row.add + i, count));
       store(row.sum + i, sum, count);
       total += sum;
     });
@@ -49,8 +49,8 @@ void norm_forward(const NormRow<S>& row) {
 
 // With h = (sum - mean) rstd and g = dy gain: gradient = rstd (g - mean(g) - h mean(g h)), without
 // mean(g) for RMSNorm.
-template <class S>
-void norm_backward(const NormBackwardRow<S>& row) {
+template <class R, class S>
+void norm_backward(const NormBackwardRow<R, S>& row) {
   using C = Compute<S>;
   using V = Vector<C>;
   const C inverse_n = C(1) / static_cast<C>(row.n);

@@ -1,0 +1,66 @@
+// What a device stored against exact results that are rounded once.
+//
+// A device computes in f32, so what it rounds lies near the exact result, within `slack`. The
+// stored element must then be no less than exact - slack and no more than exact + slack, each
+// rounded to the tensor's dtype: one value for nearly all elements, bit by bit where slack is 0.
+// Inputs that do not tell one rounding from another way would make such a check empty, so each
+// names the ways that are wrong, and they must fail it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/trainer/device/arena.h"
+#include "tests/trainer/device/run_case.h"
+
+namespace tessera::trainer::test {
+
+struct Exact {
+  DType dtype = DType::bf16;  // of what is stored: bf16 or f32
+  Values values = {};
+  Values slack = {};  // by element; empty: 0
+};
+
+// By name, what a wrong way would have stored.
+using WrongWays = std::map<std::string, Values>;
+
+// Every stored element is `exact` rounded once; of each wrong way, and of the exact values cut off
+// (of f32: rounded to bf16), at least one in twenty is not.
+void check_rounded_once(const Values& stored, const Exact& exact, const WrongWays& wrong = {});
+
+// Element by element.
+Values map(const Values& x, const std::function<double(double)>& f);
+Values map(const Values& x, const Values& y, const std::function<double(double, double)>& f);
+Values to_bf16(const Values& x);
+Values to_f32(const Values& x);
+
+// Normal numbers times `scale` plus `shift`, as `dtype` holds them.
+Values normal(std::uint64_t seed, std::int64_t count, DType dtype, double scale = 1,
+              double shift = 0);
+// Whole numbers from -limit to limit.
+Values whole(std::uint64_t seed, std::int64_t count, int limit);
+
+// A CPU device with one table of kernels, and tensors without gaps on it.
+class Bench {
+ public:
+  explicit Bench(const cpu::Kernels& kernels) : device_(cpu::cpu_device(2, kernels)) {}
+
+  Tensor in(DType dtype, std::int64_t rows, std::int64_t cols, const Values& values);
+  Tensor out(DType dtype, std::int64_t rows, std::int64_t cols);  // NaN until written
+  const StepInputs* inputs(const StepInputs& inputs);
+  StepState* state();
+  void run(const Op& op);
+  static Values read(const Tensor& t);
+
+ private:
+  std::unique_ptr<Device> device_;
+  HostMemory memory_;
+};
+
+// f(bench) with each table of kernels that this CPU can run.
+void with_each_isa(const std::function<void(Bench&)>& f);
+
+}  // namespace tessera::trainer::test
