@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
+#include "lib/sweep/data_name.h"
 
 namespace tessera::trainer {
 
@@ -62,9 +63,10 @@ void accept_settings(const Point& point) {
   }
   if (point.activation_cpu_offload)
     unsupported("activation_cpu_offload", "true: not built yet", "false");
-  if (point.data != "synthetic") {
-    unsupported("data", fmt::format("{}: the engine reads no data sets yet", point.data),
-                "synthetic");
+  // What is wrong with the file itself, open_data (run_data.h) says.
+  if (point.data != "synthetic" && !sweep::names_file(point.data)) {
+    unsupported("data", fmt::format("{}: the engine has no data set of this name", point.data),
+                "synthetic, or the path of a token file, with a slash or a dot in it");
   }
 }
 
