@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "lib/base/file.h"
 #include "lib/cluster/surroundings.h"
+#include "lib/sweep/data_name.h"
 #include "lib/sweep/identity.h"
 #include "lib/sweep/point_values.h"
 
@@ -135,6 +137,8 @@ void require_runnable(const SubmitRequest& request, const Plan& plan) {
                   fmt::format("the plan has points on {} and on {}", first_cluster, cluster.name),
                   "submit to one cluster at a time, with --where or -c");
     }
+    if (sweep::names_file(each.point.data) && !is_file(each.point.data))
+      throw_no_file(each.point.data, "token", "data");
     if (each.point.microbatch_size == sweep::kAutoMicrobatch) {
       throw Error(
           ExitCode::refused, "--RUN",
