@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
+#include "lib/sweep/data_name.h"
 #include "lib/sweep/sweep_file.h"
 
 namespace tessera::apps {
@@ -26,6 +27,14 @@ Value flag_value(std::string_view text, const std::string& flag) {
   return value;
 }
 
+// A token file on the command line is meant from the current folder.
+Setting parse_flag(const std::string& key, std::string_view text, const std::string& flag) {
+  Setting setting = sweep::parse_setting(key, flag_value(text, flag));
+  if (setting.key == "data")
+    setting.value = sweep::located_data(std::get<std::string>(setting.value), {});
+  return setting;
+}
+
 // "KEY=V" at its first '='.
 std::pair<std::string, std::string> key_and_value(const std::string& text,
                                                   const std::string& flag) {
@@ -42,8 +51,7 @@ class FlagBlock {
   void add(const std::string& key, const std::vector<std::string>& texts, const std::string& flag) {
     if (texts.empty()) return;
     Axis axis;
-    for (const std::string& text : texts)
-      axis.choices.push_back({sweep::parse_setting(key, flag_value(text, flag))});
+    for (const std::string& text : texts) axis.choices.push_back({parse_flag(key, text, flag)});
     add(std::move(axis), flag);
   }
 
@@ -167,7 +175,7 @@ void refuse_beside_sweep(const GridFlags& flags) {
 
 void add_forced(const GridFlags& flags, Grid& grid) {
   const auto force = [&](const std::string& key, const std::string& text, const std::string& flag) {
-    Setting setting = sweep::parse_setting(key, flag_value(text, flag));
+    Setting setting = parse_flag(key, text, flag);
     const auto same = [&](const Setting& other) { return other.key == setting.key; };
     if (std::ranges::any_of(grid.forced, same))
       throw Error(ExitCode::usage, flag, fmt::format("'{}' is given twice", key));

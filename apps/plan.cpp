@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "apps/plan_memory.h"
+#include "lib/base/file.h"
 #include "lib/cluster/surroundings.h"
+#include "lib/sweep/data_name.h"
 #include "lib/sweep/identity.h"
 #include "lib/sweep/point_values.h"
 
@@ -137,6 +139,8 @@ void require_runnable(const SubmitRequest& request, const Plan& plan) {
                   fmt::format("the plan has points on {} and on {}", first_cluster, cluster.name),
                   "submit to one cluster at a time, with --where or -c");
     }
+    if (sweep::names_file(each.point.data) && !is_file(each.point.data))
+      throw_no_file(each.point.data, "token", "data");
   }
 }
 

@@ -185,8 +185,8 @@ void check_foundry(const OtherFlags& other, SubmitRequest& request) {
                "the engine pads the vocabulary to 128 rows in memory, never in a formula");
   }
   if (!other.data_remote.empty()) {
-    throw Error(ExitCode::refused, "--data_remote", "data is synthetic",
-                "leave it out: every row then measures training alone");
+    throw Error(ExitCode::refused, "--data_remote", "data is synthetic or a token file",
+                "leave it out, or give --set data=FILE");
   }
   const auto ignored = [&](const std::string& value, const char* flag, const char* reason) {
     if (!value.empty()) request.warnings.push_back(fmt::format("{}: ignored, {}", flag, reason));

@@ -39,7 +39,7 @@ std::string capabilities_json() {
   json["activations"] = all_names<model::Activation>();
   json["untied_head"] = true;
   json["activation_cpu_offload"] = true;
-  json["data"] = {"synthetic"};
+  json["data"] = {"synthetic", "file"};
   json["max_ranks"] = 1;
   json["microbatch_auto"] = true;
   json["operations"] = operation_names(std::make_index_sequence<std::variant_size_v<Op>>());

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <span>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -19,6 +20,7 @@
 #include "lib/sweep/run_spec.h"
 #include "trainer/capabilities.h"
 #include "trainer/device/device.h"
+#include "trainer/train/pack.h"
 #include "trainer/train/run.h"
 #include "trainer/train/version.h"
 
@@ -78,6 +80,17 @@ int measure_peak(const std::string& threads_text) {
   return static_cast<int>(ExitCode::ok);
 }
 
+int pack(const std::vector<std::string>& files) {
+  if (files.front() == "-")
+    throw Error(ExitCode::usage, "--pack-bytes", "OUT is a file: its header is written last");
+  catch_signals();
+  const trainer::Packed packed =
+      trainer::pack_bytes(files.front(), std::span(files).subspan(1), stderr, stop_signal);
+  std::cout << fmt::format("{}: {} tokens, {} bytes, vocabulary {}\n", files.front(), packed.tokens,
+                           packed.bytes, trainer::kByteVocab);
+  return static_cast<int>(ExitCode::ok);
+}
+
 // OpenBLAS reads its core type before main: the program starts once more where another is better
 // than the one it chose. A person's own choice stands.
 void choose_blas_core(char** argv) {
@@ -106,6 +119,13 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   bool capabilities = false;
   bool peak = false;
+  std::vector<std::string> pack_files;
+  constexpr int kMostFiles = 1 << 20;
+  auto* pack_flag =
+      app.add_option("--pack-bytes", pack_files,
+                     "pack text files (- is stdin) into the token file OUT, a byte a token")
+          ->type_name("OUT FILE...")
+          ->expected(2, kMostFiles);
   app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
   app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
   auto* threads_flag = app.add_option("--threads", threads, "threads of --measure-peak");
@@ -122,6 +142,13 @@ int run(int argc, char** argv) {
   if (!threads_flag->empty() && !peak)
     throw Error(ExitCode::usage, "--threads", "goes with --measure-peak",
                 "the run specification says a run's threads");
+  if (!pack_files.empty()) {
+    for (const CLI::Option* other : app.get_options()) {
+      if (other != pack_flag && other->count() > 0)
+        throw Error(ExitCode::usage, other->get_name(), "does not go with --pack-bytes");
+    }
+    return pack(pack_files);
+  }
   choose_blas_core(argv);
   if (capabilities) {
     std::cout << trainer::capabilities_json() << "\n";

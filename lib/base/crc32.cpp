@@ -24,8 +24,8 @@ constexpr std::string_view kTail = R"(,"crc":"00000000"})";
 
 }  // namespace
 
-std::uint32_t crc32(std::string_view bytes) {
-  std::uint32_t value = 0xFFFFFFFFU;
+std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
+  std::uint32_t value = ~before;
   for (const char c : bytes)
     value = kTable[(value ^ static_cast<unsigned char>(c)) & 0xFFU] ^ (value >> 8);
   return ~value;

@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-std::uint32_t crc32(std::string_view bytes);
+// Of what has the CRC `before`, followed by `bytes`: a long text may come in parts.
+std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
 
 // Record lines of the run log and the ledger: a JSON object whose last key is "crc", 8 hexadecimal
 // digits of the CRC-32 of all bytes before `,"crc"`. So no cut or glued line is ever believed.

@@ -7,6 +7,7 @@
 
 #include "lib/base/command.h"
 #include "lib/base/error.h"
+#include "lib/sweep/data_name.h"
 
 namespace tessera::submit {
 
@@ -83,11 +84,15 @@ std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point
       {"norm", named(shape.norm), trainer.norms},
       {"positions", named(shape.positions), trainer.positions},
       {"activation", named(shape.activation), trainer.activations},
-      {"data", point.data, trainer.data},
   };
   for (const auto& [field, value, names] : choices) {
     if (!has(names, value)) return one_of(field, value, names);
   }
+  constexpr std::string_view kFile = "file";
+  const bool known_data = sweep::names_file(point.data)
+                              ? has(trainer.data, kFile)
+                              : point.data != kFile && has(trainer.data, point.data);
+  if (!known_data) return one_of("data", point.data, trainer.data);
   if (!shape.tied && !trainer.untied_head)
     return "the model's head is its own: the trainer has tied";
   if (point.activation_cpu_offload && !trainer.activation_cpu_offload)

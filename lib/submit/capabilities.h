@@ -19,7 +19,8 @@ struct Capabilities {
   int cpus = 0;                      // logical CPUs that a process may use there
   std::vector<std::string> devices;  // "cpu", "cuda"
   std::vector<std::string> precisions, mixed_precision, sharding, activation_checkpointing;
-  std::vector<std::string> norms, positions, activations, data;
+  std::vector<std::string> norms, positions, activations;
+  std::vector<std::string> data;  // names of data sets, and "file" for the path of a token file
   bool untied_head = false;
   bool activation_cpu_offload = false;
   bool microbatch_auto = false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lib/model/settings.h"
+#include "lib/sweep/data_name.h"
 #include "lib/sweep/point.h"
 
 namespace tessera::sweep {
@@ -54,11 +55,13 @@ Scalar microbatch(const Value& value) {
   return integer<1>(value);
 }
 
-// Only what trains without data files now.
 Scalar data(const Value& value) {
-  std::string read = as_text(value);
-  if (read != "synthetic")
-    bad_value(value, fmt::format("data '{}' is not known", read), "only synthetic data is there");
+  Scalar read = text(value);
+  const auto& name = std::get<std::string>(read);
+  if (name != "synthetic" && !names_file(name)) {
+    bad_value(value, fmt::format("data '{}' is not known", name),
+              fmt::format("synthetic, or a token file; write ./{} for a file here", name));
+  }
   return read;
 }
 

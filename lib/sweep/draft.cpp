@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lib/sweep/data_name.h"
 #include "lib/sweep/identity.h"
 
 namespace tessera::sweep {
@@ -154,6 +155,10 @@ Operand Draft::lookup(std::string_view name) const {
     return value ? Operand(static_cast<double>(*value)) : Operand();
   };
   if (name == "model") return model().name;
+  if (name == "data") {
+    const auto& data = get<std::string>("data");
+    return names_file(data) ? std::filesystem::path(data).filename().string() : data;
+  }
   if (name == "cluster") return cluster().name;
   if (name == "params")
     return number(model::parameter_count(model().shape, get<std::int64_t>("seq_len")));

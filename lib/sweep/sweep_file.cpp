@@ -7,6 +7,7 @@
 
 #include "lib/base/file.h"
 #include "lib/model/data_folder.h"
+#include "lib/sweep/data_name.h"
 #include "lib/sweep/duration.h"
 
 namespace tessera::sweep {
@@ -155,8 +156,11 @@ class Reader {
   }
 
  private:
-  // A model file is meant relative to the sweep that names it.
+  // Files are meant relative to the sweep that names them. A model file may be elsewhere; a token
+  // file's path is part of the point, so it must not depend on what is there.
   Setting located(Setting setting) const {
+    if (setting.key == "data")
+      setting.value = located_data(std::get<std::string>(setting.value), folder_);
     if (setting.key != "model") return setting;
     const auto& name = std::get<std::string>(setting.value);
     if (name.find('/') == std::string::npos || fs::path(name).is_absolute()) return setting;

@@ -8,7 +8,7 @@
 namespace tessera::sweep {
 
 // Error(input) with file, line and column. Relative model files are looked for beside the sweep
-// file first, then in the current folder.
+// file first, then in the current folder; relative token files are those beside the sweep file.
 Grid parse_sweep(const Value& value, const std::string& source);
 Grid read_sweep(const std::string& path);
 

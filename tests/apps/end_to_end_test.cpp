@@ -85,6 +85,59 @@ TEST_CASE("submit, train, collect: every point is trained once and has its row")
   for (const auto& [run, state] : e2e.states()) CHECK(state.attempts.size() == 2);
 }
 
+TEST_CASE("a token file is one point from wherever submit is called, and its runs find it") {
+  const EndToEnd e2e;
+  // With a slash, a model is looked for beside the sweep file.
+  const auto write_sweep = [&](const std::string& name, const std::string& more) {
+    e2e.write_sweep(name, "[1]", 12, more);
+    std::string yaml = read_file(e2e.folder() / name);
+    write_file_atomically(e2e.folder() / name, yaml.insert(yaml.find("tiny.yaml"), "./"));
+  };
+  write_sweep("sweep.yaml", "");
+  std::string raw;
+  for (int i = 0; i < 1000; ++i) raw += {static_cast<char>(i * 7 % 128), '\0'};
+  write_file_atomically(e2e.folder() / "a.u16", raw);
+  const std::string path = e2e.folder() / "a.u16";
+  const auto id = [&](const std::string& from, const std::vector<std::string>& more) {
+    std::vector<std::string> words{"/usr/bin/env", "-C",     from, EndToEnd::program("submit"),
+                                   "--json",       "--sweep"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult plan = run_command(words);
+    CAPTURE(plan.err);
+    REQUIRE(plan.exit_code == 0);
+    CHECK(plan.out.find("\"data\":\"" + path + "\"") != std::string::npos);
+    const std::size_t at = plan.out.find("\"id\":\"");
+    REQUIRE(at != std::string::npos);
+    return plan.out.substr(at, 20);
+  };
+  const std::string here = e2e.folder().path();
+  const std::string sweep = e2e.folder() / "sweep.yaml";
+  const std::string one = id(here, {"sweep.yaml", "--set", "data=a.u16"});
+  CHECK(id("/", {sweep, "--set", "data=" + path}) == one);
+  std::filesystem::create_directory(e2e.folder() / "other");
+  CHECK(id(e2e.folder() / "other", {sweep, "--set", "data=../a.u16"}) == one);
+  write_sweep("named.yaml", "overrides: [{when: \"steps == 12\", set: {data: a.u16}}]\n");
+  CHECK(id(here, {"named.yaml"}) == one);
+  CHECK(id("/", {e2e.folder() / "named.yaml"}) == one);
+  // In an expression it is called by its name, as a model is.
+  write_sweep("narrow.yaml", "exclude: [{when: \"data != 'a.u16'\", reason: other}]\n");
+  CHECK(id(here, {"narrow.yaml", "--set", "data=a.u16"}) == one);
+
+  const CommandResult missing =
+      e2e.run("submit", {"--sweep", "sweep.yaml", "--RUN", "--set", "data=none.u16"});
+  CHECK(missing.exit_code == static_cast<int>(ExitCode::input));
+  CHECK(missing.err ==
+        "submit: data: no token file '" + (e2e.folder() / "none.u16").string() + "'\n");
+  CHECK(e2e.logs().empty());
+
+  const CommandResult run =
+      e2e.run("submit", {"--sweep", "sweep.yaml", "--RUN", "--set", "data=a.u16"});
+  CAPTURE(run.err);
+  CHECK(run.exit_code == 0);
+  REQUIRE(e2e.logs().size() == 1);
+  CHECK(read_file(e2e.logs()[0]).find("\"data_tokens\":1000") != std::string::npos);
+}
+
 TEST_CASE("Ctrl-C ends the running point with a true footer, and the same command goes on") {
   const EndToEnd e2e;
   e2e.write_sweep("sweep.yaml", "[1, 2]", 1000000);

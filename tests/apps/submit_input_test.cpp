@@ -197,7 +197,7 @@ TEST_CASE("llm-foundry's settings that are not done are refused with the reason"
         std::string::npos);
   CHECK(flags({"--activation_cpu_offload"}, ExitCode::refused).find("stay on the device") !=
         std::string::npos);
-  CHECK(flags({"--data_remote", "s3://x"}, ExitCode::refused).find("data is synthetic") !=
+  CHECK(flags({"--data_remote", "s3://x"}, ExitCode::refused).find("data is synthetic or a token file") !=
         std::string::npos);
   CHECK(flags({"--wandb", "maybe"}) == "--wandb: 'maybe' is not a boolean; write true or false");
 }

@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
+#include "lib/sweep/data_name.h"
 #include "lib/sweep/memory_need.h"
 
 namespace tessera::trainer {
@@ -57,9 +58,10 @@ void accept_settings(const Point& point) {
                             to_text(point.mixed_precision)),
                 "DEFAULT");
   }
-  if (point.data != "synthetic") {
-    unsupported("data", fmt::format("{}: the engine reads no data sets yet", point.data),
-                "synthetic");
+  // What is wrong with the file itself, open_data (run_data.h) says.
+  if (point.data != "synthetic" && !sweep::names_file(point.data)) {
+    unsupported("data", fmt::format("{}: the engine has no data set of this name", point.data),
+                "synthetic, or the path of a token file, with a slash or a dot in it");
   }
 }
 

@@ -110,6 +110,14 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
   return json;
 }
 
+Json data_fields(const DataFacts& data) {
+  Json json;
+  json["data_tokens"] = data.tokens;
+  json["data_crc32"] = fmt::format("{:08x}", data.crc32);
+  json["data_epochs"] = data.epochs;
+  return json;
+}
+
 Json host_fields(const DeviceInfo& device) {
   Json json;
   put_text(json, "host", host_name());

@@ -9,6 +9,7 @@
 #include "lib/sweep/run_spec.h"
 #include "trainer/device/device.h"
 #include "trainer/train/engine.h"
+#include "trainer/train/run_data.h"
 
 namespace tessera::trainer {
 
@@ -23,6 +24,8 @@ struct MeasuredPeak {
 Json header_fields(const sweep::RunSpec& spec);
 Json model_fields(const sweep::RunSpec& spec);
 Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads);
+// Members of the effective record for a run on a token file.
+Json data_fields(const DataFacts& data);
 Json host_fields(const DeviceInfo& device);
 // Parts of the software record: the environment may be long. Only variables of the allow-list.
 std::vector<Json> software_fields(const DeviceInfo& device);

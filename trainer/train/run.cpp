@@ -20,6 +20,7 @@
 #include "trainer/train/loop.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/records.h"
+#include "trainer/train/run_data.h"
 
 namespace tessera::trainer {
 
@@ -126,6 +127,7 @@ class Run {
 
   void train_all(runlog::Footer& footer) {
     accept(spec_);
+    const RunData data = open_data(spec_.point);
     const int threads = threads_of(spec_.point);
     const std::unique_ptr<Device> device = cpu_device(threads);
     expect_device(spec_, device->info().name);
@@ -133,10 +135,11 @@ class Run {
 
     const Setup setup = setup_of(spec_, device->info().memory_bytes);
     const std::unique_ptr<Communicator> communicator = single_communicator();
-    Engine engine(*device, *communicator, setup,
-                  synthetic_tokens(setup.seed, setup.memory.shape.vocab));
+    Engine engine(*device, *communicator, setup, data.tokens);
     log_.write(Kind::model, model_fields(spec_));
-    log_.write(Kind::effective, effective_fields(spec_, engine, threads));
+    Json effective = effective_fields(spec_, engine, threads);
+    if (data.file) effective.update(data_fields(*data.file));
+    log_.write(Kind::effective, effective);
     log_.write(Kind::host, host_fields(device->info()));
     for (const Json& part : software_fields(device->info())) log_.write(Kind::software, part);
     log_.write(Kind::plan, plan_fields(engine));

@@ -10,6 +10,7 @@ using namespace tessera;
 TEST_CASE("CRC-32 and SHA-256 give the published values") {
   CHECK(crc32("123456789") == 0xCBF43926U);
   CHECK(crc32("") == 0);
+  CHECK(crc32("56789", crc32("1234")) == 0xCBF43926U);
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }

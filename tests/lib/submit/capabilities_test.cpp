@@ -60,6 +60,8 @@ TEST_CASE("what the trainer lacks is named with what it has") {
   CHECK(lacked([](Point& p) { p.model.activation = model::Activation::swiglu; }) ==
         "activation swiglu: the trainer has gelu_erf");
   CHECK(lacked([](Point& p) { p.data = "c4"; }) == "data c4: the trainer has synthetic");
+  CHECK(lacked([](Point& p) { p.data = "/d/a.tok"; }) ==
+        "data /d/a.tok: the trainer has synthetic");
   CHECK(lacked([](Point& p) { p.model.tied = false; }).starts_with("the model's head is its own"));
   CHECK(lacked([](Point& p) { p.activation_cpu_offload = true; }) ==
         "activation_cpu_offload true: the trainer has false");

@@ -64,6 +64,9 @@ TEST_CASE("faults of values") {
   CHECK(fault("batch", "{sample: 8}") ==
         "a.yaml:1:2: unknown key 'sample' in a batch; did you mean samples?");
   CHECK(fault("batch", "8") == "a.yaml:1:1: a single value where a batch (a mapping) belongs");
-  CHECK(fault("data", "c4") == "a.yaml:1:1: data 'c4' is not known; only synthetic data is there");
+  CHECK(fault("data", "c4") ==
+        "a.yaml:1:1: data 'c4' is not known; synthetic, or a token file; write ./c4 for a file "
+        "here");
+  CHECK(fault("data", "''") == "a.yaml:1:1: the text is empty");
   CHECK(fault("model", "''") == "a.yaml:1:1: the text is empty");
 }

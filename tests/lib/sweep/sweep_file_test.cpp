@@ -140,6 +140,25 @@ TEST_CASE("models are looked for beside the sweep file") {
   CHECK(std::get<std::string>(models[1].value) == "my/none.yaml");
 }
 
+TEST_CASE("token files are those beside the sweep file, whether they are there or not") {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "s.yaml";
+  std::ofstream(path)
+      << "tessera_sweep: 1\nmatrix: {model: [7b], seq_len: 16, global_batch: 2, data: "
+         "[synthetic, a.u16, ../b/./c.tok, /d/e.tok]}\n"
+         "exclude: [{data: a.u16}]\n";
+  const Grid grid = read_sweep(path);
+  std::vector<std::string> data;
+  for (const Setting& setting : settings_of(grid, "data"))
+    data.push_back(std::get<std::string>(setting.value));
+  REQUIRE(data.size() >= 4);
+  CHECK(data[0] == "synthetic");
+  CHECK(data[1] == (folder / "a.u16").string());
+  CHECK(data[2] == (folder.path().parent_path() / "b/c.tok").string());
+  CHECK(data[3] == "/d/e.tok");
+  CHECK(std::get<std::string>(grid.excludes[0].partial[0][0].value) == data[1]);
+}
+
 TEST_CASE("a sweep is a file or a built-in name") {
   CHECK(find_sweep("yamls/sweeps/quickstart.yaml", "") == "yamls/sweeps/quickstart.yaml");
   CHECK(find_sweep("quickstart", "").ends_with("yamls/sweeps/quickstart.yaml"));

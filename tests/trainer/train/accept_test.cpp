@@ -103,6 +103,8 @@ TEST_CASE("what --capabilities says is what is accepted") {
   agree([](Point& p) { p.model.tied = false; });
   agree([](Point& p) { p.activation_cpu_offload = true; });
   agree([](Point& p) { p.data = "c4"; });
+  agree([](Point& p) { p.data = "/data/corpus.tok"; });
+  agree([](Point& p) { p.data = "file"; });
   agree([](Point& p) { p.gpu = "h200"; });
   agree([](Point& p) { p.gpus = 2; });
   CHECK(refused >= 5);
