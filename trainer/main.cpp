@@ -29,16 +29,20 @@ using namespace tessera;
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "is written by a signal handler");
 
+// The first of all stays the reason.
 void ask_to_stop(int signal) {
-  stop_signal.store(signal);
+  int none = 0;
+  stop_signal.compare_exchange_strong(none, signal);
 }
 
-// The first asks for an end with a true footer, the next one ends at once.
+// The first asks for an end with a true footer, the next one ends at once. SIGUSR1, by which
+// schedulers say that the time limit is near, may come more than once.
 void catch_signals() {
   struct sigaction action{};
   action.sa_handler = ask_to_stop;
-  action.sa_flags = SA_RESETHAND;
   ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGUSR1, &action, nullptr);
+  action.sa_flags = SA_RESETHAND;
   for (const int signal : {SIGTERM, SIGINT}) ::sigaction(signal, &action, nullptr);
   // A reader of stdout that has gone is an error of write(2), which says so.
   ::signal(SIGPIPE, SIG_IGN);

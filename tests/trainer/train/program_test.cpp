@@ -72,6 +72,12 @@ TEST_CASE("a run writes every record, in order, and a footer that says all of th
     if (!record.at("warmup")) seconds += record.at("seconds").get<double>();
   }
   CHECK(footer.at("measured_s") == doctest::Approx(seconds));
+  // Where the kernel tells what threads waited for.
+  CHECK(footer.contains("cpu_share") == std::filesystem::exists("/proc/self/schedstat"));
+  if (footer.contains("cpu_share")) {
+    CHECK(footer.at("cpu_share") > 0);
+    CHECK(footer.at("cpu_share") <= 1);
+  }
 
   // What ran, not what was asked for.
   const Json& effective = records[2];
@@ -189,6 +195,34 @@ TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer
     // At most 5,000 records for 900,000 steps.
     for (const Json& record : records)
       if (record.at("t") == "step") CHECK(record.at("step").get<int>() % 180 == 0);
+  }
+}
+
+TEST_CASE("SIGUSR1 ends a run because the time limit is near, with a true footer") {
+  for (const bool measured : {true, false}) {
+    const TemporaryFolder folder;
+    sweep::RunSpec spec = small_spec(folder.path());
+    spec.point.steps = 900000;
+    if (!measured) spec.point.warmup = 899999;
+    const ProgramResult result =
+        run_trainer({.arguments = {"--spec", "-"},
+                     .input = run_spec_json(spec),
+                     .signal = SIGUSR1,
+                     .when = [&] {
+                       std::error_code ignored;
+                       const auto log = folder / "log.1.0.0.jsonl";
+                       return std::filesystem::file_size(log, ignored) > 6000 && !ignored;
+                     }});
+    const Json footer = records_of(read_file(log_in(folder.path()))).back();
+    CHECK(footer.at("t") == "footer");
+    CHECK(footer.at("reason") == "time limit near");
+    CHECK(footer.at("status") == (measured ? "partial" : "timeout"));
+    CHECK(footer.at("exit") == result.exit_code);
+    CHECK(result.exit_code == (measured ? 0 : 16));
+    CHECK(result.err == (measured ? "" : "trainer: time limit near\n"));
+    CHECK((footer.at("measured") > 0) == measured);
+    CHECK(footer.at("warmup").get<int>() + footer.at("measured").get<int>() < 900000);
+    CHECK(result.out.find("(time limit near)") != std::string::npos);
   }
 }
 
