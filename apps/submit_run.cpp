@@ -196,7 +196,8 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
                                   .max_parallel = request.max_parallel > 0
                                                       ? request.max_parallel
                                                       : static_cast<int>(cluster.max_parallel),
-                                  .break_lock = request.break_lock};
+                                  .break_lock = request.break_lock,
+                                  .profile = request.profile};
     options.cluster.name = name;
     ProgressLine line(stdout);
     int ended = 0;

@@ -110,8 +110,12 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   bool capabilities = false;
   bool peak = false;
+  bool profile = false;
   app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
   app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
+  app.add_flag("--profile", profile,
+               "behind the measured steps, measure each operation of three more: a table and the "
+               "run log");
   auto* threads_flag = app.add_option("--threads", threads, "threads of --measure-peak");
   app.set_version_flag("--version",
                        fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
@@ -126,6 +130,8 @@ int run(int argc, char** argv) {
   if (!threads_flag->empty() && !peak)
     throw Error(ExitCode::usage, "--threads", "goes with --measure-peak",
                 "the run specification says a run's threads");
+  if (profile && (peak || capabilities))
+    throw Error(ExitCode::usage, "--profile", "goes with a run", "give its --spec");
   choose_blas_core(argv);
   if (capabilities) {
     std::cout << trainer::capabilities_json() << "\n";
@@ -133,7 +139,9 @@ int run(int argc, char** argv) {
   }
   if (peak) return measure_peak(threads);
   catch_signals();
-  return trainer::run_training(read_spec(spec), stop_signal, start_s);
+  sweep::RunSpec run_spec = read_spec(spec);
+  run_spec.profile = run_spec.profile || profile;
+  return trainer::run_training(run_spec, stop_signal, start_s);
 }
 
 }  // namespace

@@ -264,6 +264,7 @@ void absorb(Facts& facts, const Json& record) {
       return;
     case Kind::step:
     case Kind::event:
+    case Kind::profile:
     case Kind::footer:
       return;
   }

@@ -34,6 +34,10 @@ void Progress::step(const runlog::StepSample& sample) {
                           static_cast<double>(sample.tokens) / sample.seconds));
 }
 
+void Progress::say(const std::string& text) {
+  print(out_, text);
+}
+
 void Progress::end(const runlog::Footer& footer) {
   std::string line = fmt::format("{}", to_text(footer.status));
   if (!footer.reason.empty()) line += fmt::format(" ({})", footer.reason);

@@ -18,6 +18,8 @@ class Progress {
   void begin(const sweep::RunSpec& spec, std::int64_t planned_bytes, bool exact);
   void step(const runlog::StepSample& sample);
   void end(const runlog::Footer& footer);
+  // Lines that stand for themselves.
+  void say(const std::string& text);
 
  private:
   std::FILE* out_;

@@ -20,6 +20,7 @@
 #include "trainer/train/accept.h"
 #include "trainer/train/cpu_share.h"
 #include "trainer/train/loop.h"
+#include "trainer/train/profile.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/records.h"
 
@@ -134,7 +135,10 @@ class Run {
     const MeasuredPeak peak = peak_of(threads);
 
     const Setup setup = setup_of(spec_.point);
-    Engine engine(*device, setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab));
+    std::optional<ProfilingDevice> profiling;
+    if (spec_.profile) profiling.emplace(*device);
+    Device& used = profiling ? *profiling : *device;
+    Engine engine(used, setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab));
     log_.write(Kind::model, model_fields(spec_));
     log_.write(Kind::effective, effective_fields(spec_, engine, threads));
     log_.write(Kind::host, host_fields(device->info()));
@@ -143,6 +147,7 @@ class Run {
     log_.write(Kind::peak, peak_fields(peak));
     cost_of(engine, footer);
     steps(engine, device->info(), footer);
+    if (profiling && footer.status == Status::ok) profile(engine, *profiling, footer);
   }
 
   MeasuredPeak peak_of(int threads) const {
@@ -196,6 +201,26 @@ class Run {
       case LoopEnd::Kind::interrupted:
         return interrupted(footer);
     }
+  }
+
+  // Behind what was measured: whatever happens here, the run's figures are true.
+  void profile(Engine& engine, ProfilingDevice& device, runlog::Footer& footer) {
+    progress_.say(fmt::format("measuring the operations of {} more steps\n", kProfiledSteps));
+    std::optional<Profile> result;
+    std::string fault = "interrupted";
+    try {
+      result = profile_steps(engine, device, samples_.back().step, stop_);
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+    if (!result) {
+      log_.write(Kind::event, {{"kind", "no-profile"}, {"text", fault}});
+      progress_.say(fmt::format("no profile: {}\n", fault));
+      return;
+    }
+    for (const Json& record : profile_fields(*result)) log_.write(Kind::profile, record);
+    footer.budget = budget(*result);
+    progress_.say(profile_table(*result));
   }
 
   void interrupted(runlog::Footer& footer) const {
