@@ -104,6 +104,9 @@ void declare_submission(CLI::App& app, SubmitRequest& request, OtherFlags& other
   app.add_option("--gpu-catalogue", request.gpu_catalogue, "file that adds GPUs")->group(group);
   app.add_flag("--break-lock", request.break_lock, "take over the lock of a dead submit")
       ->group(group);
+  app.add_flag("--profile", request.profile,
+               "measure each operation of three more steps of a run: collect show, and its output")
+      ->group(group);
   app.add_flag("--all", request.all_rows, "print every point of the plan")->group(group);
   app.add_flag("--memory", request.memory, "print what the plan's points need of device memory")
       ->group(group);

@@ -24,6 +24,7 @@ struct SubmitRequest {
   int max_parallel = 0;          // 0: as the cluster file says
   std::string workspace;         // empty: decided by state and cluster file
   bool break_lock = false;
+  bool profile = false;
 
   bool json = false;
   bool memory = false;

@@ -15,6 +15,7 @@
 #include "lib/base/error.h"
 #include "lib/base/names.h"
 #include "lib/ledger/state.h"
+#include "lib/runlog/footer.h"
 #include "lib/submit/status.h"
 #include "lib/submit/submit_local.h"
 #include "lib/sweep/identity.h"
@@ -118,6 +119,9 @@ std::string details(const cluster::Outcome& outcome) {
   if (outcome.tokens_per_s > 0)
     parts.push_back(fmt::format("{:.0f} tokens/s", outcome.tokens_per_s));
   if (outcome.wall_s > 0) parts.push_back(duration_text(outcome.wall_s));
+  if (outcome.cpu_share < runlog::kBusyShare)
+    parts.push_back(fmt::format("its threads waited for a CPU {:.0f} % of the time",
+                                100 * (1 - outcome.cpu_share)));
   return parts.empty() ? "" : fmt::format(": {}", fmt::join(parts, ", "));
 }
 
@@ -192,7 +196,8 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
                                   .max_parallel = request.max_parallel > 0
                                                       ? request.max_parallel
                                                       : static_cast<int>(cluster.max_parallel),
-                                  .break_lock = request.break_lock};
+                                  .break_lock = request.break_lock,
+                                  .profile = request.profile};
     options.cluster.name = name;
     ProgressLine line(stdout);
     int ended = 0;

@@ -204,6 +204,7 @@ constexpr Column kColumns[] = {
     {"activation", [](R r) { return cell(r.facts.activation); }},
     {"biases", [](R r) { return cell(r.facts.biases); }},
     {"tied", [](R r) { return cell(r.facts.tied); }},
+    {"cpu_share_pct", [](R r) { return cell(r.cpu_share_pct); }},
 };
 
 }  // namespace

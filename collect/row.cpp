@@ -85,6 +85,7 @@ void compute_throughput(Row& row) {
   if (row.facts.gpus && *row.facts.gpus > 0)
     row.tokens_per_s_per_gpu = tokens_per_s / static_cast<double>(*row.facts.gpus);
   row.data_wait_pct = 100 * steps.data_wait_s / steps.measured_s;
+  if (row.footer.cpu_share) row.cpu_share_pct = 100 * *row.footer.cpu_share;
   if (row.footer.comm_exposed_s)
     row.comm_exposed_pct = 100 * *row.footer.comm_exposed_s / steps.measured_s;
 }
@@ -158,6 +159,7 @@ void set_marks(Row& row, const RunOutcome& outcome) {
        Mark::partial);
   mark(row.facts.shared_with.value_or(0) > 0 || (row.peak_tflops && peak_is_disturbed(row.facts)),
        Mark::shared);
+  mark(measured && row.footer.cpu_share.value_or(1) < runlog::kBusyShare, Mark::busy);
   mark(!row.footer.throttled.empty(), Mark::throttled);
   mark(row.facts.emulated.value_or(false), Mark::emulated);
   mark(outcome.stale, Mark::stale);

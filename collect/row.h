@@ -19,6 +19,7 @@ namespace tessera::collect {
 enum class Mark : std::uint8_t {
   partial,     // cut short, or fewer than 5 steps measured
   shared,      // other work used the machine, during the run or while its peak was measured
+  busy,        // the run's threads had a CPU less than 90 % of the time that they wanted one
   throttled,   // the device reduced its clock
   assumed,     // facts that the log lacks were given by a person
   emulated,    // the device has no units for the precision
@@ -48,7 +49,7 @@ struct Row {
   std::string flops_convention;
   std::optional<double> flops_per_token, model_tflops;  // the latter per second and device
   std::optional<double> mfu_pct, hfu_pct, mfu_causal_pct, hfu_executed_pct, hfu_recompute_pct;
-  std::optional<double> gemm_pct, data_wait_pct, comm_exposed_pct, gpu_hours;
+  std::optional<double> gemm_pct, data_wait_pct, comm_exposed_pct, cpu_share_pct, gpu_hours;
 
   int attempt = 0;   // the one whose figures these are
   int attempts = 0;  // of all repeats
@@ -90,7 +91,7 @@ template <>
 struct Names<collect::Mark> {
   using enum collect::Mark;
   static constexpr std::pair<collect::Mark, std::string_view> table[] = {
-      {partial, "partial"},   {shared, "shared"}, {throttled, "throttled"},  {assumed, "assumed"},
-      {emulated, "emulated"}, {stale, "stale"},   {above_peak, "above-peak"}};
+      {partial, "partial"}, {shared, "shared"},     {busy, "busy"},   {throttled, "throttled"},
+      {assumed, "assumed"}, {emulated, "emulated"}, {stale, "stale"}, {above_peak, "above-peak"}};
 };
 }  // namespace tessera

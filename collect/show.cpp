@@ -146,6 +146,22 @@ std::string calculation(const Row& row) {
   return text;
 }
 
+std::string profile(const runlog::Footer& footer) {
+  if (!footer.budget) return {};
+  std::string text = "\nProfile: shares of a step behind the measured ones\n";
+  const runlog::Budget& budget = *footer.budget;
+  for (const auto& [name, share] : {std::pair{"GEMM", budget.gemm},
+                                    {"attention", budget.attention},
+                                    {"memory-bound", budget.memory_bound},
+                                    {"optimizer", budget.optimizer},
+                                    {"offload", budget.offload},
+                                    {"data wait", budget.data_wait},
+                                    {"other", budget.other}}) {
+    text += entry(name, fmt::format("{} %", two_places(100 * share)));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string show(const ShownRun& shown) {
@@ -154,7 +170,7 @@ std::string show(const ShownRun& shown) {
   text += "\n";
   text += repeats_of(shown) + "\n";
   return text + specification(shown) + attempts(shown) + calculation(shown.row) +
-         row_values(shown.row, shown.aggregate);
+         profile(shown.row.footer) + row_values(shown.row, shown.aggregate);
 }
 
 }  // namespace tessera::collect

@@ -59,6 +59,10 @@ constexpr std::pair<std::string_view, std::string_view> kExplanations[] = {
     {kSharedPeak,
      "other work used the same machine while the peak was measured: the peak is too low, and MFU "
      "and HFU are too high. Model TFLOP and throughput do not depend on it."},
+    {"busy",
+     "its threads waited for a CPU more than a tenth of the time (column `cpu_share_pct` of the "
+     "CSV): other work took it, a quota, or there were more threads than CPUs. It is slower than "
+     "alone."},
     {"throttled", "the device lowered its clock (column `throttled` of the CSV)."},
     {"assumed", "facts that the log lacks were given by hand."},
     {"emulated", "the device has no units for this precision; it is divided by the fp32 peak."},

@@ -31,7 +31,7 @@ std::string capabilities_json() {
   if (device.memory_bytes > 0) json["memory_bytes"] = device.memory_bytes;
   json["devices"] = {"cpu"};
   json["precisions"] = {to_text(Precision::fp32), to_text(Precision::amp_bf16)};
-  json["mixed_precision"] = {to_text(MixedPrecision::default_)};
+  json["mixed_precision"] = {to_text(MixedPrecision::default_), to_text(MixedPrecision::full)};
   json["sharding"] = {to_text(Sharding::no_shard)};
   json["activation_checkpointing"] = all_names<Checkpointing>();
   json["norms"] = all_names<model::Norm>();

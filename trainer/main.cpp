@@ -31,16 +31,20 @@ using namespace tessera;
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "is written by a signal handler");
 
+// The first of all stays the reason.
 void ask_to_stop(int signal) {
-  stop_signal.store(signal);
+  int none = 0;
+  stop_signal.compare_exchange_strong(none, signal);
 }
 
-// The first asks for an end with a true footer, the next one ends at once.
+// The first asks for an end with a true footer, the next one ends at once. SIGUSR1, by which
+// schedulers say that the time limit is near, may come more than once.
 void catch_signals() {
   struct sigaction action{};
   action.sa_handler = ask_to_stop;
-  action.sa_flags = SA_RESETHAND;
   ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGUSR1, &action, nullptr);
+  action.sa_flags = SA_RESETHAND;
   for (const int signal : {SIGTERM, SIGINT}) ::sigaction(signal, &action, nullptr);
   // A reader of stdout that has gone is an error of write(2), which says so.
   ::signal(SIGPIPE, SIG_IGN);
@@ -126,8 +130,12 @@ int run(int argc, char** argv) {
                      "pack text files (- is stdin) into the token file OUT, a byte a token")
           ->type_name("OUT FILE...")
           ->expected(2, kMostFiles);
+  bool profile = false;
   app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
   app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
+  app.add_flag("--profile", profile,
+               "behind the measured steps, measure each operation of three more: a table and the "
+               "run log");
   auto* threads_flag = app.add_option("--threads", threads, "threads of --measure-peak");
   app.set_version_flag("--version",
                        fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
@@ -149,6 +157,8 @@ int run(int argc, char** argv) {
     }
     return pack(pack_files);
   }
+  if (profile && (peak || capabilities))
+    throw Error(ExitCode::usage, "--profile", "goes with a run", "give its --spec");
   choose_blas_core(argv);
   if (capabilities) {
     std::cout << trainer::capabilities_json() << "\n";
@@ -156,7 +166,9 @@ int run(int argc, char** argv) {
   }
   if (peak) return measure_peak(threads);
   catch_signals();
-  return trainer::run_training(read_spec(spec), stop_signal, start_s);
+  sweep::RunSpec run_spec = read_spec(spec);
+  run_spec.profile = run_spec.profile || profile;
+  return trainer::run_training(run_spec, stop_signal, start_s);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ Outcome outcome_of_exit(int exit_code) {
     case ExitCode::comm_error:
       return {Status::comm_error, "communication failed"};
     case ExitCode::timeout:
-      return {Status::timeout, "no progress"};
+      return {Status::timeout, "no progress, or the time limit was near"};
     default:
       break;
   }
@@ -114,7 +114,8 @@ Outcome outcome_of_attempt(const fs::path& run_dir, int attempt, std::optional<i
             .reason = footer->footer->reason,
             .tokens_per_s =
                 steps.measured_s > 0 ? static_cast<double>(steps.tokens) / steps.measured_s : 0,
-            .wall_s = footer->footer->wall_s.value_or(0)};
+            .wall_s = footer->footer->wall_s.value_or(0),
+            .cpu_share = footer->footer->cpu_share.value_or(1)};
   }
   const runlog::StepStatistics steps =
       file.logs.empty() ? runlog::StepStatistics{} : runlog::statistics(file.logs.front().steps);

@@ -15,6 +15,7 @@ struct Outcome {
   // Of the footer, for people who wait; 0: not known.
   double tokens_per_s = 0;  // of the measured steps, all devices
   double wall_s = 0;
+  double cpu_share = 1;  // of the CPU time that its threads wanted, the part that they got
   bool operator==(const Outcome&) const = default;
 };
 

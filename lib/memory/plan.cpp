@@ -231,6 +231,9 @@ class PlanBuilder {
         after_head, last);
     add(Use::working, "row_sum", rows_ * shape().n_heads * kF32, after_head, last);
     add(Use::workspace, "partials", scratch_.partials, first, last);
+    // Gradients of norms' parameters that are not trained fall out of the pass with dx.
+    if (!config_.frozen.empty())
+      add(Use::workspace, "discarded", 2 * shape().d_model * kF32, first, last);
     if (scratch_.attention > 0)
       add(Use::workspace, "attention_sums", scratch_.attention, after_head, last);
   }

@@ -50,6 +50,11 @@ struct Unit {
   const Parameter& parameter(std::string_view name) const;  // Error(internal) if there is none
 };
 
+// Whether any of its parameters is.
+inline bool is_trained(const Unit& unit) {
+  return unit.trained.elements > 0;
+}
+
 std::int64_t unit_count(const model::Shape& shape);
 
 // The shape's units. Initial values are MPT's: matrices and tables normal with sqrt(2 / columns)

@@ -11,13 +11,13 @@ namespace tessera::runlog {
 
 namespace {
 
-constexpr std::size_t kDataBytes = 64;
-constexpr std::size_t kImageBytes = 64;
+constexpr std::size_t kDataBytes = 56;
+constexpr std::size_t kImageBytes = 56;
 constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kSourceBytes = 80;
 constexpr std::size_t kWordBytes = 40;
 constexpr std::size_t kVersionBytes = 24;
-constexpr std::size_t kEnvBytes = 300;
+constexpr std::size_t kEnvBytes = 230;
 
 // Every member with its key in `row`; the one list of them.
 template <class F, class Visit>
@@ -264,6 +264,7 @@ void absorb(Facts& facts, const Json& record) {
       return;
     case Kind::step:
     case Kind::event:
+    case Kind::profile:
     case Kind::footer:
       return;
   }

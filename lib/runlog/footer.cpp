@@ -1,12 +1,32 @@
 #include "lib/runlog/footer.h"
 
+#include <cmath>
+
 #include "lib/runlog/text.h"
 
 namespace tessera::runlog {
 
 namespace {
 
-constexpr std::size_t kReasonBytes = 300;
+constexpr std::size_t kReasonBytes = 220;
+
+// Every member with its key; the one list of them.
+template <class B, class Visit>
+void each_share(B& budget, Visit visit) {
+  visit("gemm", budget.gemm);
+  visit("attention", budget.attention);
+  visit("memory_bound", budget.memory_bound);
+  visit("optimizer", budget.optimizer);
+  visit("offload", budget.offload);
+  visit("data_wait", budget.data_wait);
+  visit("other", budget.other);
+}
+
+// Four places: a share that was measured has no more.
+double rounded(double share) {
+  constexpr double kPlaces = 1e4;
+  return std::round(share * kPlaces) / kPlaces;
+}
 
 template <class T>
 void put(Json& object, const char* key, const std::optional<T>& value) {
@@ -69,6 +89,12 @@ Json footer_json(const Footer& footer, const Facts& facts) {
   if (!footer.throttled.empty()) json["throttled"] = footer.throttled;
   put(json, "flops_executed_per_token", footer.flops_executed_per_token);
   put(json, "flops_recompute_per_token", footer.flops_recompute_per_token);
+  if (footer.cpu_share) json["cpu_share"] = rounded(*footer.cpu_share);
+  if (footer.budget) {
+    Json& budget = json["budget"];
+    each_share(*footer.budget,
+               [&](const char* key, double share) { budget[key] = rounded(share); });
+  }
   json["row"] = row_json(facts);
   return json;
 }
@@ -118,6 +144,11 @@ std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record) {
   }
   take(record, "flops_executed_per_token", footer.flops_executed_per_token);
   take(record, "flops_recompute_per_token", footer.flops_recompute_per_token);
+  take(record, "cpu_share", footer.cpu_share);
+  if (const auto budget = record.find("budget"); budget != record.end() && budget->is_object()) {
+    each_share(footer.budget.emplace(),
+               [&](const char* key, double& share) { take(*budget, key, share); });
+  }
   take(record, "utc", footer.ended_utc);
   return std::pair{std::move(footer), parse_row(record)};
 }

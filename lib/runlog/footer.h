@@ -11,9 +11,25 @@
 
 namespace tessera::runlog {
 
+// What a profiled step's time went to, as shares of it. Streams overlap on a GPU, so the sum may
+// exceed 1; on one stream it is 1.
+struct Budget {
+  double gemm = 0;
+  double attention = 0;
+  double memory_bound = 0;  // every other operation
+  double optimizer = 0;     // all of the update
+  double offload = 0;       // copies between host and device beside the computation
+  double data_wait = 0;
+  double other = 0;  // between operations
+  bool operator==(const Budget&) const = default;
+};
+
+// Below this share of the CPU time that its threads wanted, a run's figures are of a busy machine.
+inline constexpr double kBusyShare = 0.9;
+
 struct Footer {
   Status status = Status::unknown;
-  std::string reason;  // cut at 300 bytes; empty for ok
+  std::string reason;  // cut at 220 bytes; empty for ok
   int exit_code = 0;
   StepStatistics steps;
   std::optional<double> step_s_max_over_ranks;  // the slowest rank's median step
@@ -23,6 +39,8 @@ struct Footer {
   std::optional<double> comm_exposed_s, sm_clock_min_mhz, power_w_mean;
   std::vector<std::string> throttled;
   std::optional<double> flops_executed_per_token, flops_recompute_per_token;
+  std::optional<double> cpu_share;  // of the measured steps, on a CPU: time on a CPU / wanted
+  std::optional<Budget> budget;     // of a run with --profile
   std::string ended_utc;
 };
 

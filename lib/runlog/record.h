@@ -29,6 +29,7 @@ enum class Kind : std::uint8_t {
   peak,
   step,
   event,
+  profile,
   footer
 };
 
@@ -83,9 +84,9 @@ template <>
 struct Names<runlog::Kind> {
   using enum runlog::Kind;
   static constexpr std::pair<runlog::Kind, std::string_view> table[] = {
-      {header, "header"},     {model, "model"},  {effective, "effective"}, {host, "host"},
-      {software, "software"}, {plan, "plan"},    {peak, "peak"},           {step, "step"},
-      {event, "event"},       {footer, "footer"}};
+      {header, "header"},     {model, "model"},     {effective, "effective"}, {host, "host"},
+      {software, "software"}, {plan, "plan"},       {peak, "peak"},           {step, "step"},
+      {event, "event"},       {profile, "profile"}, {footer, "footer"}};
 };
 template <>
 struct Names<runlog::Status> {

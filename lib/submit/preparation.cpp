@@ -43,6 +43,7 @@ void Preparation::operator()(cluster::LocalRun& run, const cluster::Company& com
   spec.microbatch = planned->microbatch;
   spec.run_dir = run.start.run_dir.string();
   spec.shared_with = company.shared_with;
+  spec.profile = options_.profile;
   if (point.gpu == "cpu") {
     if (company.running == 0) measure_peaks();
     if (const auto known = peaks_.find(point.threads); known != peaks_.end())

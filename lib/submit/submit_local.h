@@ -27,6 +27,7 @@ struct SubmitOptions {
   Only only = Only::missing;
   int max_parallel = 1;
   bool break_lock = false;
+  bool profile = false;
 };
 
 struct SubmitEvents {

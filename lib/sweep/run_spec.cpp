@@ -36,6 +36,7 @@ std::string run_spec_json(const RunSpec& spec) {
   json["paths"] = Json{{"run_dir", spec.run_dir.empty() ? Json(nullptr) : Json(spec.run_dir)}};
   json["shared_with"] = spec.shared_with;
   json["log_every"] = spec.log_every;
+  if (spec.profile) json["profile"] = true;  // older trainers do not know it
   return json.dump();
 }
 
@@ -88,6 +89,7 @@ RunSpec parse_run_spec(std::string_view json, const std::string& name) try {
   }
   if (const Value* shared = fields.optional("shared_with")) spec.shared_with = small(*shared, 0);
   if (const Value* every = fields.optional("log_every")) spec.log_every = small(*every, 1);
+  if (const Value* profile = fields.optional("profile")) spec.profile = as_bool(*profile);
   fields.finish();
   return spec;
 } catch (const Error& error) {

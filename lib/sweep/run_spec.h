@@ -36,6 +36,7 @@ struct RunSpec {
   std::string run_dir;          // empty: records go to stdout
   int shared_with = 0;          // other runs that may share this machine
   int log_every = 1;
+  bool profile = false;  // measure the operations of a few steps behind the measured ones
 };
 
 std::string run_spec_json(const RunSpec& spec);

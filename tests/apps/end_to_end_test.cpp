@@ -164,6 +164,28 @@ TEST_CASE("Ctrl-C ends the running point with a true footer, and the same comman
   CHECK(EndToEnd::exit_code(second) == 130);
 }
 
+TEST_CASE(
+    "the time limit ends a run as partial, which is a result: it is repeated only by --only all") {
+  const EndToEnd e2e;
+  e2e.write_sweep("sweep.yaml", "1", 1000000);
+  const pid_t submit = e2e.start("submit", kSubmit);
+  REQUIRE(wait_until([&] {
+    return std::ranges::any_of(e2e.logs(), [](const auto& log) {
+      return count_of(read_file_if_exists(log).value_or(""), "\"warmup\":false") > 0;
+    });
+  }));
+  for (const ProcessRef& trainer : living(e2e)) ::kill(trainer.pid, SIGUSR1);
+  CHECK(EndToEnd::exit_code(submit) == static_cast<int>(ExitCode::runs_failed));
+  const auto attempt = e2e.states().begin()->second.attempts[0];
+  CHECK(attempt.status == runlog::Status::partial);
+  CHECK(attempt.reason == "time limit near");
+  CHECK(e2e.run("collect", {}).exit_code == 0);
+  CHECK(e2e.results()[1].find(",partial,time limit near,") != std::string::npos);
+  CHECK(e2e.run("submit", kSubmit).out.find("0 to start, 1 not ok before (1 partial)") !=
+        std::string::npos);
+  CHECK(e2e.logs().size() == 1);
+}
+
 TEST_CASE("a killed submit leaves its run alive; the next one adopts it and runs nothing twice") {
   const EndToEnd e2e;
   e2e.write_sweep("sweep.yaml", "[1, 2]", 20000);

@@ -128,6 +128,7 @@ std::vector<GoldenFile> golden_logs() {
   small.emulated = true;
   small.shared_with = 1;
   small.measured = 4;
+  small.cpu_share = 0.8321;
   add(small);
   return files;
 }

@@ -154,6 +154,18 @@ TEST_CASE("a log whose point does not have the id that it claims is named and le
         std::string::npos);
 }
 
+TEST_CASE("a run whose threads waited for a CPU more than a tenth of the time is marked busy") {
+  for (const auto& [share, busy] : {std::pair{0.8999, true}, {0.9, false}, {1.0, false}}) {
+    const test::TemporaryFolder folder;
+    test::SampleRun run = sample();
+    run.cpu_share = share;
+    test::write_sample(folder.path(), run);
+    const collect::Row row = only_row(folder.path());
+    CHECK(row.marks == (busy ? std::vector{collect::Mark::busy} : std::vector<collect::Mark>{}));
+    CHECK(row.cpu_share_pct == doctest::Approx(100 * share));
+  }
+}
+
 TEST_CASE("a living process is running, a dead one is partial, failed or start-fail") {
   const test::TemporaryFolder folder;
   test::SampleRun run = sample();

@@ -155,9 +155,9 @@ struct Embed {
 };
 
 // dtable[v] (+)= sum of dy[t] over the t with tokens[t] = v, in the order of `order`: no atomics,
-// same bits always. order [1, rows] i32: row numbers sorted by token, then row; starts [1, table
-// rows + 1] i32: where each token's begin. dpositions[p] (+)= sum over the sequences, if given.
-// Both f32 (f64).
+// same bits always; without dtable it is not trained. order [1, rows] i32: row numbers sorted by
+// token, then row; starts [1, table rows + 1] i32: where each token's begin. dpositions[p] (+)= sum
+// over the sequences, if given. Both f32 (f64).
 struct EmbedBackward {
   Tensor order, starts, dy, dtable, dpositions;
   std::int64_t seq = 0;
@@ -220,7 +220,7 @@ struct AdamW {
 // dst[i] = mean + stddev * normal(seed, first_index + i): counter-based, so equal on every device
 // and split.
 struct Init {
-  Tensor dst;  // f32 or f64, ld = cols
+  Tensor dst;  // ld = cols; bf16: the f32 numbers, rounded
   float mean = 0;
   float stddev = 0;
   std::uint64_t seed = 0;

@@ -73,8 +73,8 @@ NormForward norm(const Pass& pass, const std::string& name, const Tensor& x, con
           .eps = static_cast<float>(pass.shape().norm_eps),
           .x = x,
           .y = y,
-          .gain = pass.parameter(name + ".gain"),
-          .bias = pass.parameter(name + ".bias"),
+          .gain = pass.residual_parameter(name + ".gain"),
+          .bias = pass.residual_parameter(name + ".bias"),
           .mean = mean,
           .rstd = rstd};
 }
@@ -105,12 +105,12 @@ void norm_backward(const Pass& pass, const std::string& name, const Tensor& dy, 
                          .dy = dy,
                          .dsum_in = dx,
                          .sum = sum,
-                         .gain = pass.parameter(name + ".gain"),
+                         .gain = pass.residual_parameter(name + ".gain"),
                          .mean = mean,
                          .rstd = rstd,
                          .dsum = dx,
-                         .dgain = pass.gradient(name + ".gain"),
-                         .dbias = pass.gradient(name + ".bias"),
+                         .dgain = pass.norm_gradient(name + ".gain", true),
+                         .dbias = pass.norm_gradient(name + ".bias", false),
                          .partials = pass.partials(norm_partials(sum.rows, sum.cols)),
                          .accumulate = pass.accumulate});
 }
@@ -157,7 +157,7 @@ void block_backward(const Pass& pass, std::int64_t layer) {
   const Tensor dact = pass.activation("dwide", pass.shape().ffn);
   const Tensor dqkv = pass.activation("dwide", pass.qkv_width());
 
-  pass.linear_backward("down", t.act, dx, dact);
+  pass.linear_backward("down", t.act, pass.low_precision(dx), dact);
   // Of gate and up, twice as wide as dact, the gradient takes the place of what it is made from.
   const bool swiglu = pass.shape().activation == model::Activation::swiglu;
   const Tensor dup = swiglu ? t.up : dact;
@@ -165,7 +165,7 @@ void block_backward(const Pass& pass, std::int64_t layer) {
   pass.linear_backward("up", t.norm2, dup, dnorm);
   norm_backward(pass, "norm2", dnorm, t.mid, t.mean2, t.rstd2, dx);
 
-  pass.linear_backward("out", t.attention, dx, dattention);
+  pass.linear_backward("out", t.attention, pass.low_precision(dx), dattention);
   pass.emit(AttentionBackward{
       .shape = attention_shape(pass),
       .qkv = t.qkv,

@@ -42,16 +42,24 @@ Sequence initial_operations(const Memory& memory, std::uint64_t seed) {
   for (std::size_t number = 0; number < memory.units().size(); ++number) {
     const auto unit = static_cast<std::int16_t>(number);
     const auto emit = [&](const Op& op) { operations.push_back({op, unit, Phase::update, 0}); };
-    for (const char* kind : {"master", "grad", "m", "v"})
-      emit(Init{.dst = memory.flat(unit, kind)});
-    for (const memory::Parameter& parameter : memory.units()[number].trained.parameters) {
-      if (parameter.init_mean == 0 && parameter.init_stddev == 0) continue;
-      emit(Init{.dst = rows_of(memory.master(unit, parameter.name), 0, parameter.used_rows),
+    const auto fill = [&](const memory::Parameter& parameter, const Tensor& dst) {
+      if (parameter.init_mean == 0 && parameter.init_stddev == 0) return;
+      emit(Init{.dst = rows_of(dst, 0, parameter.used_rows),
                 .mean = parameter.init_mean,
                 .stddev = parameter.init_stddev,
                 .seed = seed,
                 .first_index = static_cast<std::uint64_t>(parameter.index) << kIndexBits});
+    };
+    const memory::Unit& all = memory.units()[number];
+    if (memory::is_trained(all)) {
+      for (const char* kind : {"master", "grad", "m", "v"})
+        emit(Init{.dst = memory.flat(unit, kind)});
+      for (const memory::Parameter& parameter : all.trained.parameters)
+        fill(parameter, memory.master(unit, parameter.name));
     }
+    if (all.frozen.elements > 0) emit(Init{.dst = memory.flat(unit, "frozen")});
+    for (const memory::Parameter& parameter : all.frozen.parameters)
+      fill(parameter, memory.parameter(unit, parameter.name));
   }
   for (const Issue& cast : cast_operations(memory)) operations.push_back(cast);
   return operations;
@@ -62,6 +70,7 @@ Sequence cast_operations(const Memory& memory) {
   if (memory.compute() == DType::f32) return operations;
   for (std::size_t number = 0; number < memory.units().size(); ++number) {
     const auto unit = static_cast<std::int16_t>(number);
+    if (!memory::is_trained(memory.units()[number])) continue;
     operations.push_back(
         {Cast{.src = memory.flat(unit, "master"), .dst = memory.flat(unit, "param")}, unit,
          Phase::update, 0});

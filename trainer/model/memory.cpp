@@ -67,6 +67,10 @@ Tensor Memory::parameter(std::int64_t unit, std::string_view name) const {
   return part(flat(unit, "frozen"), all.frozen, name);
 }
 
+Tensor Memory::residual_parameter(std::int64_t unit, std::string_view name) const {
+  return residual() == compute() ? parameter(unit, name) : master(unit, name);
+}
+
 Tensor Memory::gradient(std::int64_t unit, std::string_view name) const {
   return part(flat(unit, "grad"), units_[static_cast<std::size_t>(unit)].trained, name);
 }

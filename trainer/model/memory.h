@@ -39,6 +39,8 @@ class Memory {
   // One parameter [rows, cols] for compute, empty if the model has none of that name; its gradient
   // and its f32 master likewise, empty for a frozen one too.
   Tensor parameter(std::int64_t unit, std::string_view name) const;
+  // As what touches the residual stream reads it, tables and norms: in the residual's dtype.
+  Tensor residual_parameter(std::int64_t unit, std::string_view name) const;
   Tensor gradient(std::int64_t unit, std::string_view name) const;
   Tensor master(std::int64_t unit, std::string_view name) const;
 

@@ -11,6 +11,22 @@ void Pass::linear(std::string_view name, const Tensor& x, const Tensor& y) const
             .bias = parameter(fmt::format("{}.bias", name))});
 }
 
+Tensor Pass::norm_gradient(std::string_view name, bool is_gain) const {
+  if (const Tensor trained = gradient(name)) return trained;
+  if (!is_gain && !parameter(name)) return {};  // the model has no such bias
+  Tensor both = memory.tensor("discarded", 2, width(), DType::f32);
+  both.data = static_cast<float*>(both.data) + (is_gain ? 0 : width());
+  both.rows = 1;
+  return both;
+}
+
+Tensor Pass::low_precision(const Tensor& dx) const {
+  if (dx.dtype == memory.compute()) return dx;
+  const Tensor low = activation("dx.low", width());
+  emit(Cast{.src = dx, .dst = low});
+  return low;
+}
+
 void Pass::linear_backward(std::string_view name, const Tensor& x, const Tensor& dy,
                            const Tensor& dx) const {
   const std::string weight = fmt::format("{}.weight", name);

@@ -41,7 +41,15 @@ struct Pass {
     return memory.tensor(buffer, 1, rows(), DType::f32);
   }
   Tensor parameter(std::string_view name) const { return memory.parameter(unit, name); }
+  Tensor residual_parameter(std::string_view name) const {
+    return memory.residual_parameter(unit, name);
+  }
   Tensor gradient(std::string_view name) const { return memory.gradient(unit, name); }
+  // Where a norm's gain ("norm1.gain") and bias gradients go: a place to forget them, if the one is
+  // not trained.
+  Tensor norm_gradient(std::string_view name, bool is_gain) const;
+  // The residual stream's gradient in the dtype of activations: itself, or rounded into a buffer.
+  Tensor low_precision(const Tensor& dx) const;
   // f32 scratch of `elements`.
   Tensor partials(std::int64_t elements) const {
     return memory.tensor("partials", 1, elements, DType::f32);

@@ -32,8 +32,8 @@ Tensor columns_of(const Tensor& vector, std::int64_t begin, std::int64_t count) 
 void embed_forward(const Pass& pass) {
   const memory::BatchLayout layout = memory::batch_layout(pass.memory.config(), pass.sequences);
   pass.emit(Embed{.tokens = batch_part(pass, layout.tokens, pass.rows()),
-                  .table = pass.parameter("token_table"),
-                  .positions = pass.parameter("positions"),
+                  .table = pass.residual_parameter("token_table"),
+                  .positions = pass.residual_parameter("positions"),
                   .y = pass.residual(block_input(pass.memory, 0)),
                   .seq = pass.seq_len()});
 }
@@ -52,8 +52,8 @@ void head(const Pass& pass) {
                         .add = pass.activation("branch", pass.width()),
                         .sum = sum,
                         .y = final,
-                        .gain = pass.parameter("norm.gain"),
-                        .bias = pass.parameter("norm.bias"),
+                        .gain = pass.residual_parameter("norm.gain"),
+                        .bias = pass.residual_parameter("norm.bias"),
                         .mean = pass.statistic("mean"),
                         .rstd = pass.statistic("rstd")});
 
@@ -78,6 +78,7 @@ void head(const Pass& pass) {
                            .in = inputs});
     pass.emit(
         Gemm{.a = logits, .b = weight, .d = rows_of(dfinal, begin, count), .transpose_b = false});
+    if (!dweight) continue;
     pass.emit(Gemm{.a = logits,
                    .b = x,
                    .d = dweight,
@@ -90,12 +91,12 @@ void head(const Pass& pass) {
   pass.emit(NormBackward{.kind = shape.norm,
                          .dy = dfinal,
                          .sum = sum,
-                         .gain = pass.parameter("norm.gain"),
+                         .gain = pass.residual_parameter("norm.gain"),
                          .mean = pass.statistic("mean"),
                          .rstd = pass.statistic("rstd"),
                          .dsum = pass.residual("dx"),
-                         .dgain = pass.gradient("norm.gain"),
-                         .dbias = pass.gradient("norm.bias"),
+                         .dgain = pass.norm_gradient("norm.gain", true),
+                         .dbias = pass.norm_gradient("norm.bias", false),
                          .partials = pass.partials(norm_partials(sum.rows, sum.cols)),
                          .accumulate = pass.accumulate});
 }
@@ -103,12 +104,15 @@ void head(const Pass& pass) {
 void embed_backward(const Pass& pass) {
   const memory::BatchLayout layout = memory::batch_layout(pass.memory.config(), pass.sequences);
   const Tensor dtable = pass.gradient("token_table");
+  const Tensor dpositions = pass.gradient("positions");
+  if (!dtable && !dpositions) return;
   pass.emit(
       EmbedBackward{.order = batch_part(pass, layout.order, pass.rows()),
-                    .starts = batch_part(pass, layout.starts, dtable.rows + 1),
+                    .starts = batch_part(pass, layout.starts,
+                                         model::padded_vocab(pass.shape().vocab) + 1),
                     .dy = pass.residual("dx"),
                     .dtable = dtable,
-                    .dpositions = pass.gradient("positions"),
+                    .dpositions = dpositions,
                     .seq = pass.seq_len(),
                     .accumulate_table = pass.shape().tied || pass.accumulate,  // on the head's
                     .accumulate_positions = pass.accumulate});

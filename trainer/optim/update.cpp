@@ -11,6 +11,7 @@ void emit_norm(const Memory& memory, int tick, Sequence& out) {
   std::int64_t count = 0;
   for (std::size_t number = 0; number < memory.units().size(); ++number) {
     const auto unit = static_cast<std::int16_t>(number);
+    if (!memory::is_trained(memory.units()[number])) continue;
     const Tensor gradient = memory.flat(unit, "grad");
     out.push_back(
         {SquaredNorm{.x = gradient, .partials = partials + count}, unit, Phase::update, tick});
@@ -47,7 +48,8 @@ Sequence update_operations(const Memory& memory, const Recipe& recipe) {
     const memory::Action& action = actions[tick];
     if (action.kind == ActionKind::norm) {
       emit_norm(memory, static_cast<int>(tick), operations);
-    } else if (action.kind == ActionKind::update) {
+    } else if (action.kind == ActionKind::update &&
+               memory::is_trained(memory.units()[static_cast<std::size_t>(action.unit)])) {
       operations.push_back(
           {adamw(memory, recipe, action.unit), action.unit, Phase::update, static_cast<int>(tick)});
     }

@@ -18,6 +18,17 @@ void move_block(const Pass& pass, std::int64_t layer, bool to_host) {
   }
 }
 
+void reduce_gradient(const Pass& pass) {
+  const Memory& memory = pass.memory;
+  const Tensor gradient = memory.flat(pass.unit, "grad");
+  if (memory.config().mixed_precision != MixedPrecision::pure)
+    return pass.emit(AllReduce{gradient}, Stream::reduce);
+  const Tensor wire = memory.tensor("wire", 1, gradient.cols, memory.compute());
+  pass.emit(Cast{.src = gradient, .dst = wire}, Stream::reduce);
+  pass.emit(AllReduce{wire}, Stream::reduce);
+  pass.emit(Cast{.src = wire, .dst = gradient}, Stream::reduce);
+}
+
 }  // namespace
 
 void offload_block(const Pass& pass, std::int64_t layer) {
@@ -30,15 +41,8 @@ void fetch_block(const Pass& pass, std::int64_t layer) {
 
 void reduce_unit(const Pass& pass) {
   const Memory& memory = pass.memory;
-  const Tensor gradient = memory.flat(pass.unit, "grad");
-  if (memory.config().mixed_precision == MixedPrecision::pure) {
-    const Tensor wire = memory.tensor("wire", 1, gradient.cols, memory.compute());
-    pass.emit(Cast{.src = gradient, .dst = wire}, Stream::reduce);
-    pass.emit(AllReduce{wire}, Stream::reduce);
-    pass.emit(Cast{.src = wire, .dst = gradient}, Stream::reduce);
-  } else {
-    pass.emit(AllReduce{gradient}, Stream::reduce);
-  }
+  if (memory::is_trained(memory.units()[static_cast<std::size_t>(pass.unit)]))
+    reduce_gradient(pass);
   if (pass.unit != 0) return;
   auto* state = reinterpret_cast<StepState*>(memory.data("state"));
   pass.emit(AllReduce{{.data = &state->loss, .dtype = DType::f32, .rows = 1, .cols = 1, .ld = 1}},

@@ -47,15 +47,21 @@ void accept_place(const Point& point) {
 }
 
 void accept_settings(const Point& point) {
-  if (point.precision != Precision::fp32 && point.precision != Precision::amp_bf16) {
-    unsupported("precision",
-                fmt::format("{}: not a precision of the CPU device", to_text(point.precision)),
+  if (point.precision == Precision::amp_fp16) {
+    unsupported("precision", "amp_fp16: needs a loss scale, which no operation has yet",
                 "fp32 or amp_bf16");
   }
-  if (point.mixed_precision != MixedPrecision::default_) {
+  if (point.precision == Precision::amp_fp8) {
+    unsupported("precision",
+                "amp_fp8: needs 8-bit products with a scale a tensor, which no operation has yet",
+                "fp32 or amp_bf16");
+  }
+  if (point.mixed_precision == MixedPrecision::pure) {
     unsupported("mixed_precision",
-                fmt::format("{}: one rank neither gathers nor reduces, so it would run as DEFAULT",
-                            to_text(point.mixed_precision)),
+                "PURE: one rank sends no gradients, so it would run as DEFAULT", "DEFAULT");
+  }
+  if (point.mixed_precision == MixedPrecision::full && point.precision == Precision::fp32) {
+    unsupported("mixed_precision", "FULL: under fp32 all is f32, so it would run as DEFAULT",
                 "DEFAULT");
   }
   // What is wrong with the file itself, open_data (run_data.h) says.

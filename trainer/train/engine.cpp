@@ -16,6 +16,7 @@ namespace {
 // Ends of the last four steps: two are running or waiting, two are needed for a duration.
 constexpr std::int64_t kEndEvents = 4;
 constexpr Event kStartEvent = kEndEvents;
+constexpr Event kCopyEvent = kStartEvent + 1;  // of read and write
 
 Event end_event(std::int64_t step) {
   return step == 0 ? kStartEvent : static_cast<Event>(step % kEndEvents);
@@ -27,7 +28,7 @@ std::size_t slot_of(std::int64_t step) {
 
 static_assert(sizeof(StepInputs) <= memory::kStepScalarsBytes);
 static_assert(sizeof(StepState) <= memory::kStepScalarsBytes);
-static_assert(kStartEvent < kFirstScheduleEvent);
+static_assert(kCopyEvent < kFirstScheduleEvent);
 
 // The rank's rows of the global batch.
 TokenSource part_of(TokenSource source, std::int64_t first_row) {
@@ -160,6 +161,7 @@ std::vector<float> Engine::read(const Tensor& tensor) {
   std::vector<float> values(static_cast<std::size_t>(tensor.rows * tensor.cols));
   device_.copy(Stream::compute, values.data(), tensor.data,
                static_cast<std::int64_t>(values.size() * sizeof(float)));
+  finish_copy();
   return values;
 }
 
@@ -170,6 +172,12 @@ void Engine::write(const Tensor& tensor, std::span<const float> values) {
   }
   device_.copy(Stream::compute, tensor.data, values.data(),
                static_cast<std::int64_t>(values.size_bytes()));
+  finish_copy();
+}
+
+void Engine::finish_copy() {
+  device_.record(Stream::compute, kCopyEvent);
+  device_.host_wait(kCopyEvent);
 }
 
 void Engine::refresh_low_precision() {

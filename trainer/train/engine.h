@@ -78,6 +78,7 @@ class Engine {
  private:
   void plan_memory();
   void run(const Sequence& sequence);
+  void finish_copy();
 
   Device& device_;
   Communicator& communicator_;

@@ -14,11 +14,16 @@ constexpr std::int64_t kAhead = 2;
 
 class Loop {
  public:
-  Loop(Engine& engine, std::int64_t warmup, std::vector<runlog::StepSample>& samples,
-       const std::function<void(const runlog::StepSample&)>& on_sample)
-      : engine_(engine), warmup_(warmup), samples_(samples), on_sample_(on_sample) {}
+  Loop(Engine& engine, Pace& pace, std::vector<runlog::StepSample>& samples,
+       const LoopEvents& events)
+      : engine_(engine), pace_(pace), samples_(samples), events_(events) {}
 
   bool issue(std::int64_t step, const std::atomic<int>& stop) {
+    if (!told_ && pace_.is_measured(step)) {
+      told_ = true;
+      if (events_.measuring) events_.measuring();
+    }
+    if (step == 1) engine_.start();
     if (!engine_.issue(step, stop)) return false;
     data_seconds_[slot(step)] = engine_.data_seconds();
     return true;
@@ -29,7 +34,7 @@ class Loop {
     const StepResult result = engine_.result(step);
     const memory::Config& config = engine_.config();
     const runlog::StepSample sample{.step = step,
-                                    .warmup = step <= warmup_,
+                                    .warmup = pace_.take(result.seconds),
                                     .seconds = result.seconds,
                                     .tokens = config.device_batch * config.seq_len,
                                     .loss = result.loss,
@@ -37,7 +42,7 @@ class Loop {
                                     .data_wait_s = data_seconds_[slot(step)],
                                     .skipped = !result.finite};
     samples_.push_back(sample);
-    on_sample_(sample);
+    if (events_.sample) events_.sample(sample);
     return result.finite;
   }
 
@@ -45,9 +50,10 @@ class Loop {
   static std::size_t slot(std::int64_t step) { return static_cast<std::size_t>(step % 4); }
 
   Engine& engine_;
-  std::int64_t warmup_;
+  Pace& pace_;
   std::vector<runlog::StepSample>& samples_;
-  const std::function<void(const runlog::StepSample&)>& on_sample_;
+  const LoopEvents& events_;
+  bool told_ = false;
   std::array<double, 4> data_seconds_{};
 };
 
@@ -60,26 +66,36 @@ LoopEnd not_finite(const runlog::StepSample& sample) {
 
 }  // namespace
 
-LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup, const std::atomic<int>& stop,
-              std::vector<runlog::StepSample>& samples,
-              const std::function<void(const runlog::StepSample&)>& on_sample) {
-  Loop loop(engine, warmup, samples, on_sample);
-  engine.start();
+LoopEnd train(Engine& engine, Pace& pace, const std::atomic<int>& stop,
+              std::vector<runlog::StepSample>& samples, const LoopEvents& events) {
+  Loop loop(engine, pace, samples, events);
   std::int64_t issued = 0;
   std::int64_t taken = 0;
-  while (issued < steps) {
+  bool stopped = false;
+  while (pace.wants_more(issued)) {
     if (issued + 1 - taken > kAhead) {
       ++taken;
       if (!loop.take(taken)) return not_finite(samples.back());
+      continue;  // what has just ended may have been enough
     }
-    if (!loop.issue(issued + 1, stop)) break;
+    if (!loop.issue(issued + 1, stop)) {
+      stopped = true;
+      break;
+    }
     ++issued;
   }
   while (taken < issued) {
     ++taken;
     if (!loop.take(taken)) return not_finite(samples.back());
   }
-  return {issued < steps ? LoopEnd::Kind::interrupted : LoopEnd::Kind::complete, taken, ""};
+  return {stopped ? LoopEnd::Kind::interrupted : LoopEnd::Kind::complete, taken, ""};
+}
+
+LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup, const std::atomic<int>& stop,
+              std::vector<runlog::StepSample>& samples,
+              const std::function<void(const runlog::StepSample&)>& on_sample) {
+  Pace pace(exact_pace(steps, warmup));
+  return train(engine, pace, stop, samples, {.measuring = {}, .sample = on_sample});
 }
 
 }  // namespace tessera::trainer

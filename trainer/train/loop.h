@@ -9,6 +9,7 @@
 
 #include "lib/runlog/steps.h"
 #include "trainer/train/engine.h"
+#include "trainer/train/pace.h"
 
 namespace tessera::trainer {
 
@@ -23,9 +24,21 @@ struct LoopEnd {
   std::string what;       // of not_finite: "loss is nan at step 3"
 };
 
-// Trains steps 1 to `steps`, the first `warmup` of them not measured. The host is at most two steps
-// ahead: at the begin of step N it waits for the end of N - 2 and takes its sample. `samples` must
-// have room for all steps: the loop allocates nothing. `on_sample` sees each as it is taken.
+// What the loop tells while it runs; either may be empty.
+struct LoopEvents {
+  // Before the first step that is known to be measured is handed to the device: where that executes
+  // at issue, all that is measured comes after it.
+  std::function<void()> measuring;
+  std::function<void(const runlog::StepSample&)> sample;  // each as it is taken
+};
+
+// Trains as many steps as `pace` wants. The host is at most two steps ahead: at the begin of step N
+// it waits for the end of N - 2 and takes its sample. `samples` must have room for
+// pace.most_steps(): the loop allocates nothing.
+LoopEnd train(Engine& engine, Pace& pace, const std::atomic<int>& stop,
+              std::vector<runlog::StepSample>& samples, const LoopEvents& events);
+
+// Steps 1 to `steps`, no less and no more, the first `warmup` of them not measured.
 LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup, const std::atomic<int>& stop,
               std::vector<runlog::StepSample>& samples,
               const std::function<void(const runlog::StepSample&)>& on_sample);

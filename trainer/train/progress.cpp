@@ -17,9 +17,11 @@ void print(std::FILE* out, const std::string& line) {
 
 }  // namespace
 
-void Progress::begin(const sweep::RunSpec& spec, std::int64_t planned_bytes) {
-  print(out_, fmt::format("{}: {} steps, {:.2f} GiB planned\n", spec.run, steps_,
-                          static_cast<double>(planned_bytes) / (1 << 30)));
+void Progress::begin(const sweep::RunSpec& spec, std::int64_t planned_bytes, bool exact) {
+  steps_ = fmt::format("{}{}", spec.point.steps, exact ? "" : "+");
+  print(out_,
+        fmt::format("{}: {}{} steps, {:.2f} GiB planned\n", spec.run, exact ? "" : "at least ",
+                    spec.point.steps, static_cast<double>(planned_bytes) / (1 << 30)));
   last_s_ = monotonic_seconds();
 }
 
@@ -32,6 +34,10 @@ void Progress::step(const runlog::StepSample& sample) {
                           static_cast<double>(sample.tokens) / sample.seconds));
 }
 
+void Progress::say(const std::string& text) {
+  print(out_, text);
+}
+
 void Progress::end(const runlog::Footer& footer) {
   std::string line = fmt::format("{}", to_text(footer.status));
   if (!footer.reason.empty()) line += fmt::format(" ({})", footer.reason);
@@ -42,6 +48,12 @@ void Progress::end(const runlog::Footer& footer) {
   }
   if (footer.steps.loss_last) line += fmt::format(", loss {:.4f}", *footer.steps.loss_last);
   print(out_, line + "\n");
+  if (footer.cpu_share && *footer.cpu_share < runlog::kBusyShare) {
+    print(out_,
+          fmt::format("its threads waited for a CPU {:.0f} % of the time: other work, or more "
+                      "threads than CPUs\n",
+                      100 * (1 - *footer.cpu_share)));
+  }
 }
 
 }  // namespace tessera::trainer

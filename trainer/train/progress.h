@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <string>
 
 #include "lib/runlog/footer.h"
 #include "lib/sweep/run_spec.h"
@@ -11,15 +12,18 @@ namespace tessera::trainer {
 
 class Progress {
  public:
-  Progress(std::FILE* out, std::int64_t steps) : out_(out), steps_(steps) {}
+  explicit Progress(std::FILE* out) : out_(out) {}
 
-  void begin(const sweep::RunSpec& spec, std::int64_t planned_bytes);
+  // `exact`: the steps asked for are all, not the least.
+  void begin(const sweep::RunSpec& spec, std::int64_t planned_bytes, bool exact);
   void step(const runlog::StepSample& sample);
   void end(const runlog::Footer& footer);
+  // Lines that stand for themselves.
+  void say(const std::string& text);
 
  private:
   std::FILE* out_;
-  std::int64_t steps_;
+  std::string steps_;  // "30", "30+"
   double last_s_ = 0;
 };
 

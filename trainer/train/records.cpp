@@ -90,7 +90,7 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
   json["microbatch_size"] = config.microbatch;
   json["accum"] = engine.microbatches();
   json["precision"] = to_text(config.precision);
-  json["mixed_precision"] = to_text(MixedPrecision::default_);
+  json["mixed_precision"] = to_text(config.mixed_precision);
   json["sharding_strategy"] = to_text(Sharding::no_shard);
   json["activation_checkpointing"] = to_text(config.checkpointing);
   json["recompute"] =

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -17,7 +18,9 @@
 #include "lib/flops/utilization.h"
 #include "lib/runlog/writer.h"
 #include "trainer/train/accept.h"
+#include "trainer/train/cpu_share.h"
 #include "trainer/train/loop.h"
+#include "trainer/train/profile.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/records.h"
 #include "trainer/train/run_data.h"
@@ -95,7 +98,7 @@ class Run {
         stop_(stop),
         start_s_(start_s),
         log_(open_log(spec)),
-        progress_(spec.run_dir.empty() ? stderr : stdout, spec.point.steps) {}
+        progress_(spec.run_dir.empty() ? stderr : stdout) {}
 
   int run() {
     log_.write(Kind::header, header_fields(spec_));
@@ -134,8 +137,11 @@ class Run {
     const MeasuredPeak peak = peak_of(threads);
 
     const Setup setup = setup_of(spec_, device->info().memory_bytes);
+    std::optional<ProfilingDevice> profiling;
+    if (spec_.profile) profiling.emplace(*device);
+    Device& used = profiling ? *profiling : *device;
     const std::unique_ptr<Communicator> communicator = single_communicator();
-    Engine engine(*device, *communicator, setup, data.tokens);
+    Engine engine(used, *communicator, setup, data.tokens);
     log_.write(Kind::model, model_fields(spec_));
     Json effective = effective_fields(spec_, engine, threads);
     if (data.file) effective.update(data_fields(*data.file));
@@ -145,7 +151,8 @@ class Run {
     log_.write(Kind::plan, plan_fields(engine));
     log_.write(Kind::peak, peak_fields(peak));
     cost_of(engine, footer);
-    steps(engine, footer);
+    steps(engine, device->info(), footer);
+    if (profiling && footer.status == Status::ok) profile(engine, *profiling, footer);
   }
 
   MeasuredPeak peak_of(int threads) const {
@@ -164,19 +171,32 @@ class Run {
         cost.recomputed_square / tokens;
   }
 
-  void steps(Engine& engine, runlog::Footer& footer) {
-    const std::int64_t steps = spec_.point.steps;
-    samples_.reserve(static_cast<std::size_t>(steps));
-    const std::int64_t every =
-        std::max<std::int64_t>(spec_.log_every, (steps + kMostStepRecords - 1) / kMostStepRecords);
+  // On a GPU the steps asked for are minima, unless they are exact.
+  static PaceRules pace_of(const sweep::Point& point, const DeviceInfo& device) {
+    const bool exact = point.exact_steps || device.kind == "cpu";
+    return exact ? exact_pace(point.steps, point.warmup) : gpu_pace(point.steps, point.warmup);
+  }
+
+  void steps(Engine& engine, const DeviceInfo& device, runlog::Footer& footer) {
+    Pace pace(pace_of(spec_.point, device));
+    samples_.reserve(static_cast<std::size_t>(pace.most_steps()));
+    const std::int64_t every = std::max<std::int64_t>(
+        spec_.log_every, (pace.most_steps() + kMostStepRecords - 1) / kMostStepRecords);
     footer.startup_s = monotonic_seconds() - start_s_;
-    progress_.begin(spec_, engine.plan().total_bytes());
-    const LoopEnd end = train(engine, steps, spec_.point.warmup, stop_, samples_,
-                              [&](const runlog::StepSample& sample) {
-                                if (sample.step % every == 0)
-                                  log_.write(Kind::step, step_fields(sample));
-                                progress_.step(sample);
-                              });
+    progress_.begin(spec_, engine.plan().total_bytes(), pace.is_exact());
+    std::optional<CpuTimes> before;
+    const LoopEnd end = train(engine, pace, stop_, samples_,
+                              {.measuring =
+                                   [&] {
+                                     if (device.kind == "cpu") before = cpu_times();
+                                   },
+                               .sample =
+                                   [&](const runlog::StepSample& sample) {
+                                     if (sample.step % every == 0)
+                                       log_.write(Kind::step, step_fields(sample));
+                                     progress_.step(sample);
+                                   }});
+    footer.cpu_share = cpu_share(before, cpu_times());
     switch (end.kind) {
       case LoopEnd::Kind::complete:
         footer.status = Status::ok;
@@ -184,10 +204,37 @@ class Run {
       case LoopEnd::Kind::not_finite:
         return fail(footer, ExitCode::nan, end.what);
       case LoopEnd::Kind::interrupted:
-        footer.status = end.step > spec_.point.warmup ? Status::partial : Status::failed;
-        footer.reason = "interrupted";
-        return;
+        return interrupted(footer);
     }
+  }
+
+  // Behind what was measured: whatever happens here, the run's figures are true.
+  void profile(Engine& engine, ProfilingDevice& device, runlog::Footer& footer) {
+    progress_.say(fmt::format("measuring the operations of {} more steps\n", kProfiledSteps));
+    std::optional<Profile> result;
+    std::string fault = "interrupted";
+    try {
+      result = profile_steps(engine, device, samples_.back().step, stop_);
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+    if (!result) {
+      log_.write(Kind::event, {{"kind", "no-profile"}, {"text", fault}});
+      progress_.say(fmt::format("no profile: {}\n", fault));
+      return;
+    }
+    for (const Json& record : profile_fields(*result)) log_.write(Kind::profile, record);
+    footer.budget = budget(*result);
+    progress_.say(profile_table(*result));
+  }
+
+  void interrupted(runlog::Footer& footer) const {
+    const bool time_limit = stop_.load() == SIGUSR1;
+    const bool measured =
+        std::ranges::any_of(samples_, [](const auto& sample) { return !sample.warmup; });
+    if (time_limit && !measured) return fail(footer, ExitCode::timeout, "time limit near");
+    footer.status = measured ? Status::partial : Status::failed;
+    footer.reason = time_limit ? "time limit near" : "interrupted";
   }
 
   void finish(runlog::Footer& footer) {

@@ -10,9 +10,10 @@ namespace tessera::trainer {
 // Trains what `spec` says, writes every record, prints progress for people (stdout, or stderr where
 // the records go to stdout). Returns the exit code that docs/exit-codes.md gives for the footer's
 // status; a fault is also printed, one line on stderr. Error(log_not_writable) if there is no log
-// to say it in. `stop` is set by signals: the run then ends after the running microbatch with a
-// true footer (partial or failed, reason "interrupted"). `start_s`: monotonic seconds when the
-// process began.
+// to say it in. `stop` is set by signals, to the signal's number: the run then ends after the
+// running microbatch with a true footer: partial, or without a measured step failed, with reason
+// "interrupted"; of SIGUSR1 partial or timeout, with reason "time limit near". `start_s`: monotonic
+// seconds when the process began.
 int run_training(const sweep::RunSpec& spec, const std::atomic<int>& stop, double start_s);
 
 }  // namespace tessera::trainer

@@ -44,6 +44,30 @@ TEST_CASE("a footer alone gives back every fact and figure") {
   CHECK(shape_of(parsed->second)->rope_theta == 1e4);
 }
 
+TEST_CASE("shares are written with four places and read back") {
+  Footer footer = test::sample_footer();
+  footer.cpu_share = 0.87654321;
+  footer.budget = {.gemm = 0.61234,
+                   .attention = 0.1,
+                   .memory_bound = 0.2,
+                   .optimizer = 0.05,
+                   .offload = 0,
+                   .data_wait = 0.03,
+                   .other = 0.00766};
+  const Json json = footer_json(footer, test::sample_facts());
+  CHECK(json["cpu_share"].dump() == "0.8765");
+  CHECK(json["budget"].dump() ==
+        R"({"gemm":0.6123,"attention":0.1,"memory_bound":0.2,"optimizer":0.05,"offload":0.0,)"
+        R"("data_wait":0.03,"other":0.0077})");
+  const auto parsed = parse_footer(as_record(footer, test::sample_facts()));
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->first.cpu_share == 0.8765);
+  CHECK(parsed->first.budget->gemm == 0.6123);
+  CHECK(parsed->first.budget->other == 0.0077);
+  CHECK_FALSE(parse_footer(as_record(test::sample_footer(), test::sample_facts()))
+                  ->first.budget.has_value());
+}
+
 TEST_CASE("what is not known is absent, never 0 or -1") {
   Footer footer;
   footer.status = Status::oom;
@@ -114,6 +138,14 @@ TEST_CASE("the largest footer fits one write to a pipe") {
     *value = kLong;
   }
   footer.throttled = {"power", "thermal", "hw_slowdown", "sw_power_cap"};
+  footer.cpu_share = 0.12345678;
+  footer.budget = {.gemm = 0.11111,
+                   .attention = 0.22222,
+                   .memory_bound = 0.33333,
+                   .optimizer = 0.44444,
+                   .offload = 0.55555,
+                   .data_wait = 0.66666,
+                   .other = 0.77777};
   Json record;
   record["tessera"] = kSchema;
   record["t"] = "footer";

@@ -72,6 +72,12 @@ TEST_CASE("a run writes every record, in order, and a footer that says all of th
     if (!record.at("warmup")) seconds += record.at("seconds").get<double>();
   }
   CHECK(footer.at("measured_s") == doctest::Approx(seconds));
+  // Where the kernel tells what threads waited for.
+  CHECK(footer.contains("cpu_share") == std::filesystem::exists("/proc/self/schedstat"));
+  if (footer.contains("cpu_share")) {
+    CHECK(footer.at("cpu_share") > 0);
+    CHECK(footer.at("cpu_share") <= 1);
+  }
 
   // What ran, not what was asked for.
   const Json& effective = records[2];
@@ -192,6 +198,34 @@ TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer
   }
 }
 
+TEST_CASE("SIGUSR1 ends a run because the time limit is near, with a true footer") {
+  for (const bool measured : {true, false}) {
+    const TemporaryFolder folder;
+    sweep::RunSpec spec = small_spec(folder.path());
+    spec.point.steps = 900000;
+    if (!measured) spec.point.warmup = 899999;
+    const ProgramResult result =
+        run_trainer({.arguments = {"--spec", "-"},
+                     .input = run_spec_json(spec),
+                     .signal = SIGUSR1,
+                     .when = [&] {
+                       std::error_code ignored;
+                       const auto log = folder / "log.1.0.0.jsonl";
+                       return std::filesystem::file_size(log, ignored) > 6000 && !ignored;
+                     }});
+    const Json footer = records_of(read_file(log_in(folder.path()))).back();
+    CHECK(footer.at("t") == "footer");
+    CHECK(footer.at("reason") == "time limit near");
+    CHECK(footer.at("status") == (measured ? "partial" : "timeout"));
+    CHECK(footer.at("exit") == result.exit_code);
+    CHECK(result.exit_code == (measured ? 0 : 16));
+    CHECK(result.err == (measured ? "" : "trainer: time limit near\n"));
+    CHECK((footer.at("measured") > 0) == measured);
+    CHECK(footer.at("warmup").get<int>() + footer.at("measured").get<int>() < 900000);
+    CHECK(result.out.find("(time limit near)") != std::string::npos);
+  }
+}
+
 TEST_CASE("a run that is interrupted before a measured step has failed") {
   const TemporaryFolder folder;
   sweep::RunSpec spec = small_spec(folder.path());
@@ -205,6 +239,64 @@ TEST_CASE("a run that is interrupted before a measured step has failed") {
   const Json footer = records_of(read_file(log_in(folder.path()))).back();
   CHECK(footer.at("status") == "failed");
   CHECK(footer.at("reason") == "interrupted");
+}
+
+TEST_CASE("--profile, or the specification, profiles steps behind the measured ones") {
+  for (const bool by_flag : {true, false}) {
+    const TemporaryFolder folder;
+    sweep::RunSpec spec = small_spec(folder.path());
+    spec.profile = !by_flag;
+    std::vector<std::string> arguments{"--spec", "-"};
+    if (by_flag) arguments.emplace_back("--profile");
+    const ProgramResult result =
+        run_trainer({.arguments = arguments, .input = run_spec_json(spec)});
+    CHECK(result.exit_code == 0);
+    CHECK(result.err == "");
+    CHECK(result.out.find("Profile of 3 steps after the measured ones") != std::string::npos);
+    const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
+    int steps = 0;
+    int operations = 0;
+    double seconds = 0;
+    for (const Json& record : records) {
+      if (record.at("t") == "step") ++steps;
+      if (record.at("t") != "profile") continue;
+      CHECK(steps == 6);
+      for (const Json& operation : record.at("operations")) {
+        ++operations;
+        seconds += operation.at("seconds").get<double>();
+      }
+      CHECK(seconds <= record.at("step_s"));
+    }
+    CHECK(steps == 6);
+    CHECK(operations > 10);
+    const Json& footer = records.back();
+    CHECK(footer.at("status") == "ok");
+    CHECK(footer.at("warmup") == 2);
+    CHECK(footer.at("measured") == 4);
+    double shares = 0;
+    for (const auto& [name, share] : footer.at("budget").items()) shares += share.get<double>();
+    CHECK(footer.at("budget").size() == 7);
+    CHECK(shares == doctest::Approx(1).epsilon(0.001));
+    runlog::Facts facts;
+    for (const Json& record : records) runlog::absorb(facts, record);
+    CHECK(footer.at("row") == runlog::row_json(facts));
+  }
+  const ProgramResult wrong = run_trainer({.arguments = {"--profile", "--capabilities"}});
+  CHECK(wrong.exit_code == 2);
+  CHECK(wrong.err == "trainer: --profile: goes with a run; give its --spec\n");
+}
+
+TEST_CASE("a run without --profile has none, and an end before the last step neither") {
+  const TemporaryFolder folder;
+  CHECK(train_spec(small_spec(folder.path())).exit_code == 0);
+  CHECK_FALSE(records_of(read_file(log_in(folder.path()))).back().contains("budget"));
+  const TemporaryFolder other;
+  sweep::RunSpec spec = small_spec(other.path());
+  spec.profile = true;
+  spec.point.lr = 1e35;
+  spec.point.steps = 50;
+  CHECK(train_spec(spec).exit_code == 14);
+  CHECK_FALSE(records_of(read_file(log_in(other.path()))).back().contains("budget"));
 }
 
 TEST_CASE("a loss that is not finite ends the run with nan") {

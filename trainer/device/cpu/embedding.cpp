@@ -35,7 +35,7 @@ void run(const Embed& op, const Context& context) {
 void run(const EmbedBackward& op, const Context& context) {
   const auto* order = elements<const std::int32_t>(op.order);
   const auto* starts = elements<const std::int32_t>(op.starts);
-  if (starts[0] != 0 || starts[op.dtable.rows] != op.dy.rows) {
+  if (op.dtable && (starts[0] != 0 || starts[op.dtable.rows] != op.dy.rows)) {
     throw Error(ExitCode::internal, "embed_backward",
                 fmt::format("starts run from {} to {}, not over the {} rows of dy", starts[0],
                             starts[op.dtable.rows], op.dy.rows));

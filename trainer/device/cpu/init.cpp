@@ -1,5 +1,7 @@
 // Random parameters: element i is normal number first_index + i of its seed, whoever fills it.
-// Rounded once to the element's type.
+// Rounded to the element's type, bf16 by way of f32.
+#include <array>
+
 #include "trainer/device/cpu/operations.h"
 #include "trainer/device/cpu/typed.h"
 #include "trainer/device/random.h"
@@ -8,8 +10,7 @@ namespace tessera::trainer::cpu {
 namespace {
 
 template <class T>
-void fill(const Init& op, std::int64_t begin, std::int64_t end) {
-  T* dst = elements<T>(op.dst);
+void fill(const Init& op, T* dst, std::int64_t begin, std::int64_t end) {
   const auto scale = static_cast<double>(op.stddev);
   const auto mean = static_cast<double>(op.mean);
   if (op.stddev == 0) {
@@ -28,13 +29,19 @@ void fill(const Init& op, std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-void run(const Init& op, const Context&) {
+void run(const Init& op, const Context& context) {
   const std::int64_t n = op.dst.rows * op.dst.cols;
   for_blocks(1, n, [&](std::int64_t, std::int64_t begin, std::int64_t count) {
     if (op.dst.dtype == DType::f64) {
-      fill<double>(op, begin, begin + count);
+      fill<double>(op, elements<double>(op.dst), begin, begin + count);
+    } else if (op.dst.dtype == DType::f32) {
+      fill<float>(op, elements<float>(op.dst), begin, begin + count);
     } else {
-      fill<float>(op, begin, begin + count);
+      // The very values that an f32 master would have, rounded as its copy for compute.
+      std::array<float, kBlock> block;
+      fill<float>(op, block.data() - begin, begin, begin + count);
+      context.kernels.bf16.store(block.data(), nullptr, elements<Bf16>(op.dst) + begin, count,
+                                 false);
     }
   });
 }

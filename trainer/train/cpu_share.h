@@ -1,0 +1,27 @@
+// How much of the CPU time that this process's threads wanted they got: what other work on the
+// machine, a container's quota, or more threads than CPUs took from a run.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace tessera::trainer {
+
+// Of all living threads, since they began. Linux counts both (proc(5),
+// /proc/PID/task/TID/schedstat): the time on a CPU, and the time ready to run without one. A thread
+// that spins is on a CPU, one that sleeps waits for none. What a virtual machine's host takes is
+// not seen.
+struct CpuTimes {
+  double ran_s = 0;
+  double waited_s = 0;
+};
+
+// Nothing where the kernel does not say it. `tasks`: a folder with one folder a thread.
+std::optional<CpuTimes> cpu_times(const std::filesystem::path& tasks = "/proc/self/task");
+
+// Ran / (ran + waited) between the two, at most 1; nothing where either is not known, or nothing
+// ran in between.
+std::optional<double> cpu_share(const std::optional<CpuTimes>& before,
+                                const std::optional<CpuTimes>& after);
+
+}  // namespace tessera::trainer
