@@ -118,16 +118,20 @@ TokenSource file_tokens(std::shared_ptr<const TokenFile> file, const DataUse& us
 }
 
 RunData open_data(const sweep::Point& point) {
-  if (!sweep::names_file(point.data))
-    return {.tokens = synthetic_tokens(point.seed, point.model.vocab), .file = std::nullopt};
+  RunData data;
+  if (!sweep::names_file(point.data)) {
+    data.tokens = synthetic_tokens(point.seed, point.model.vocab);
+    return data;
+  }
   const DataUse use{.vocab = point.model.vocab,
                     .seq_len = point.seq_len,
                     .global_batch = point.global_batch,
                     .steps = point.steps,
                     .seed = point.seed};
   auto file = std::make_shared<const TokenFile>(point.data);
-  const DataFacts facts = check_tokens(*file, use);
-  return {.tokens = file_tokens(std::move(file), use), .file = facts};
+  data.file = check_tokens(*file, use);
+  data.tokens = file_tokens(std::move(file), use);
+  return data;
 }
 
 }  // namespace tessera::trainer

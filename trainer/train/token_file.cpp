@@ -28,8 +28,8 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kSealed = 60;  // bytes of the header that its CRC covers
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 60;
 
-// The kernel maps at most this much on each side of a page that is touched.
-constexpr std::int64_t kMappedAround = 65536;
+// The kernel maps at most this much on each side of a page that is touched: a huge page.
+constexpr std::int64_t kMappedAround = std::int64_t{2} << 20;
 constexpr std::int64_t kPage = 4096;
 
 using Header = std::array<std::byte, kTokenHeaderBytes>;

@@ -199,16 +199,16 @@ TEST_CASE("a file that is changed under a run is an error of the run, never a wr
 TEST_CASE("what has been read does not count as memory of the process") {
   const TemporaryFolder folder;
   const auto path = folder / "zeros.u16";
-  write_file_atomically(path, "");
+  // Written, not made of a hole: the kernel then keeps it in large pages and maps whole ones.
   constexpr std::int64_t kBytes = std::int64_t{64} << 20;
-  std::filesystem::resize_file(path, kBytes);
+  write_file_atomically(path, std::string(kBytes, '\0'));
   const TokenFile file(path);
   std::vector<std::int32_t> ids(1000);
   const std::int64_t before = mapped_file_kib();
   std::int64_t most = 0;
-  for (std::int64_t begin = 0; begin + 1000 <= kBytes / 2; begin += 1000) {
-    file.read(begin, ids, 1);
-    if (begin % 1000000 == 0) most = std::max(most, mapped_file_kib() - before);
+  for (std::int64_t i = 0; i < 3000; ++i) {
+    file.read(i * 7919 * 1000 % (kBytes / 2 - 1000), ids, 1);
+    if (i % 100 == 0) most = std::max(most, mapped_file_kib() - before);
   }
-  CHECK(most < 4096);
+  CHECK(most < 8192);
 }
