@@ -17,6 +17,8 @@
 #include "lib/base/file.h"
 #include "lib/base/numbers.h"
 #include "lib/cli/cli_error.h"
+#include "lib/memory/schedule.h"
+#include "lib/sweep/memory_need.h"
 #include "lib/sweep/run_spec.h"
 #include "trainer/capabilities.h"
 #include "trainer/device/device.h"
@@ -84,6 +86,22 @@ int measure_peak(const std::string& threads_text) {
   return static_cast<int>(ExitCode::ok);
 }
 
+// Of any point, whether this trainer can run it or not: a schedule is the same value everywhere.
+int print_schedule(const sweep::RunSpec& spec) {
+  const std::int64_t microbatch =
+      spec.microbatch > 0 ? spec.microbatch : spec.point.microbatch_size;
+  if (microbatch == sweep::kAutoMicrobatch) {
+    throw Error(ExitCode::spec, "point.microbatch_size", "auto: which one is not said",
+                "a number, or `microbatch` as submit writes it");
+  }
+  const memory::Config config = sweep::memory_config(spec.point, microbatch);
+  const std::size_t microbatches =
+      memory::microbatches(config.device_batch, config.microbatch).size();
+  std::cout << memory::describe(memory::schedule(config, static_cast<std::int64_t>(microbatches)),
+                                config.shape);
+  return static_cast<int>(ExitCode::ok);
+}
+
 int pack(const std::vector<std::string>& files) {
   if (files.front() == "-")
     throw Error(ExitCode::usage, "--pack-bytes", "OUT is a file: its header is written last");
@@ -136,6 +154,9 @@ int run(int argc, char** argv) {
   app.add_flag("--profile", profile,
                "behind the measured steps, measure each operation of three more: a table and the "
                "run log");
+  bool schedule = false;
+  app.add_flag("--print-schedule", schedule,
+               "print what a step of the specification does, on which stream and after what");
   auto* threads_flag = app.add_option("--threads", threads, "threads of --measure-peak");
   app.set_version_flag("--version",
                        fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
@@ -159,6 +180,9 @@ int run(int argc, char** argv) {
   }
   if (profile && (peak || capabilities))
     throw Error(ExitCode::usage, "--profile", "goes with a run", "give its --spec");
+  if (schedule && (peak || capabilities || profile))
+    throw Error(ExitCode::usage, "--print-schedule", "stands alone", "give its --spec");
+  if (schedule) return print_schedule(read_spec(spec));
   choose_blas_core(argv);
   if (capabilities) {
     std::cout << trainer::capabilities_json() << "\n";

@@ -20,10 +20,11 @@ ForwardFlops forward_flops(const model::Shape& shape, std::int64_t seq_len, Conv
           .attention = convention == Convention::causal ? square / 2 : square};
 }
 
-double model_flops_per_token(const model::Shape& shape, std::int64_t seq_len,
-                             Convention convention) {
+double model_flops_per_token(const model::Shape& shape, std::int64_t seq_len, Convention convention,
+                             std::int64_t frozen) {
   return kPassesOfTraining * forward_flops(shape, seq_len, convention).total() /
-         static_cast<double>(seq_len);
+             static_cast<double>(seq_len) -
+         2.0 * static_cast<double>(frozen);
 }
 
 double model_flops_per_s(const ForwardFlops& forward, const Throughput& throughput) {

@@ -30,9 +30,10 @@ ForwardFlops forward_flops(const model::Shape& shape, std::int64_t seq_len,
                            Convention convention = Convention::mosaic);
 
 // FLOPs of one token in one training step, by convention: forward, gradient of activations,
-// gradient of weights.
+// gradient of weights. Of parameters that are not trained (`frozen` of them) no gradient is
+// counted.
 double model_flops_per_token(const model::Shape& shape, std::int64_t seq_len,
-                             Convention convention = Convention::mosaic);
+                             Convention convention = Convention::mosaic, std::int64_t frozen = 0);
 
 // What a run achieved. `tokens_per_s` is over all devices.
 struct Throughput {

@@ -139,7 +139,21 @@ std::vector<Unit> units(const model::Shape& shape, std::int64_t seq_len,
 }
 
 std::vector<Unit> units(const Config& config) {
-  return units(config.shape, config.seq_len, config.frozen);
+  std::vector<Unit> all = units(config.shape, config.seq_len, config.frozen);
+  if (!config.frozen.empty() && config.mixed_precision == MixedPrecision::full) {
+    throw Error(ExitCode::unsupported, "frozen", "parameters are kept for compute only under FULL",
+                "mixed_precision DEFAULT");
+  }
+  for (const std::string& pattern : config.frozen) {
+    const bool fits = std::ranges::any_of(all, [&](const Unit& unit) {
+      return std::ranges::any_of(unit.frozen.parameters, [&](const Parameter& parameter) {
+        return matches(pattern, fmt::format("{}.{}", unit.name, parameter.name));
+      });
+    });
+    if (!fits)
+      throw Error(ExitCode::unsupported, "frozen", fmt::format("'{}' fits no parameter", pattern));
+  }
+  return all;
 }
 
 bool is_frozen(std::span<const std::string> patterns, std::string_view name) {

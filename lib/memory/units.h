@@ -62,6 +62,8 @@ std::int64_t unit_count(const model::Shape& shape);
 // 1. A table's row that no token names is 0.
 std::vector<Unit> units(const model::Shape& shape, std::int64_t seq_len,
                         std::span<const std::string> frozen = {});
+// Error(unsupported) for a pattern that fits no parameter, and for frozen parameters under FULL,
+// whose norms and tables are read in f32.
 std::vector<Unit> units(const Config& config);
 
 // Whether one of the patterns fits the parameter's full name, "root.token_table".

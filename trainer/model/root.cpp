@@ -106,16 +106,15 @@ void embed_backward(const Pass& pass) {
   const Tensor dtable = pass.gradient("token_table");
   const Tensor dpositions = pass.gradient("positions");
   if (!dtable && !dpositions) return;
-  pass.emit(
-      EmbedBackward{.order = batch_part(pass, layout.order, pass.rows()),
-                    .starts = batch_part(pass, layout.starts,
-                                         model::padded_vocab(pass.shape().vocab) + 1),
-                    .dy = pass.residual("dx"),
-                    .dtable = dtable,
-                    .dpositions = dpositions,
-                    .seq = pass.seq_len(),
-                    .accumulate_table = pass.shape().tied || pass.accumulate,  // on the head's
-                    .accumulate_positions = pass.accumulate});
+  pass.emit(EmbedBackward{
+      .order = batch_part(pass, layout.order, pass.rows()),
+      .starts = batch_part(pass, layout.starts, model::padded_vocab(pass.shape().vocab) + 1),
+      .dy = pass.residual("dx"),
+      .dtable = dtable,
+      .dpositions = dpositions,
+      .seq = pass.seq_len(),
+      .accumulate_table = pass.shape().tied || pass.accumulate,  // on the head's
+      .accumulate_positions = pass.accumulate});
 }
 
 }  // namespace tessera::trainer

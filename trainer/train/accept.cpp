@@ -57,8 +57,8 @@ void accept_settings(const Point& point) {
                 "fp32 or amp_bf16");
   }
   if (point.mixed_precision == MixedPrecision::pure) {
-    unsupported("mixed_precision",
-                "PURE: one rank sends no gradients, so it would run as DEFAULT", "DEFAULT");
+    unsupported("mixed_precision", "PURE: one rank sends no gradients, so it would run as DEFAULT",
+                "DEFAULT");
   }
   if (point.mixed_precision == MixedPrecision::full && point.precision == Precision::fp32) {
     unsupported("mixed_precision", "FULL: under fp32 all is f32, so it would run as DEFAULT",

@@ -54,7 +54,7 @@ Json header_fields(const sweep::RunSpec& spec) {
   return json;
 }
 
-Json model_fields(const sweep::RunSpec& spec) {
+Json model_fields(const sweep::RunSpec& spec, const memory::Config& config) {
   const model::Shape& shape = spec.point.model;
   const std::int64_t parameters = model::parameter_count(shape, spec.point.seq_len);
   Json json;
@@ -75,7 +75,7 @@ Json model_fields(const sweep::RunSpec& spec) {
   json["biases"] = biases_text(shape.biases);
   json["tied"] = shape.tied;
   json["n_params"] = parameters;
-  json["n_trainable"] = parameters;
+  json["n_trainable"] = memory::trained_count(config);
   return json;
 }
 

@@ -22,7 +22,7 @@ struct MeasuredPeak {
 };
 
 Json header_fields(const sweep::RunSpec& spec);
-Json model_fields(const sweep::RunSpec& spec);
+Json model_fields(const sweep::RunSpec& spec, const memory::Config& config);
 Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads);
 // Members of the effective record for a run on a token file.
 Json data_fields(const DataFacts& data);

@@ -142,7 +142,7 @@ class Run {
     Device& used = profiling ? *profiling : *device;
     const std::unique_ptr<Communicator> communicator = single_communicator();
     Engine engine(used, *communicator, setup, data.tokens);
-    log_.write(Kind::model, model_fields(spec_));
+    log_.write(Kind::model, model_fields(spec_, engine.config()));
     Json effective = effective_fields(spec_, engine, threads);
     if (data.file) effective.update(data_fields(*data.file));
     log_.write(Kind::effective, effective);
@@ -167,7 +167,10 @@ class Run {
     const auto tokens = static_cast<double>(engine.config().device_batch * engine.config().seq_len);
     footer.flops_executed_per_token = cost.executed / tokens;
     footer.flops_recompute_per_token =
-        flops::model_flops_per_token(spec_.point.model, spec_.point.seq_len) +
+        flops::model_flops_per_token(
+            spec_.point.model, spec_.point.seq_len, flops::Convention::mosaic,
+            model::parameter_count(spec_.point.model, spec_.point.seq_len) -
+                memory::trained_count(engine.config())) +
         cost.recomputed_square / tokens;
   }
 

@@ -105,6 +105,17 @@ TEST_CASE("causal halves attention and nothing else") {
   CHECK(model_flops_per_token(shape, 2048) == doctest::Approx(3 * full.total() / 2048));
 }
 
+TEST_CASE("no gradient is counted of weights that are not trained") {
+  const auto shape = model::find_model("125m", "").shape;
+  const double all = model_flops_per_token(shape, 2048);
+  CHECK(all - model_flops_per_token(shape, 2048, Convention::mosaic, 1000) == 2000);
+  // Of all frozen, forward and the activations' gradient are left: two passes over the weights.
+  const ForwardFlops forward = forward_flops(shape, 2048);
+  const std::int64_t count = model::parameter_count(shape, 2048);
+  CHECK(model_flops_per_token(shape, 2048, Convention::mosaic, count) ==
+        doctest::Approx((2 * forward.weights + 3 * forward.attention) / 2048));
+}
+
 TEST_CASE("the terms add up to what MFU and HFU count") {
   const auto shape = model::find_model("7b", "").shape;
   for (const auto convention : {Convention::mosaic, Convention::causal}) {

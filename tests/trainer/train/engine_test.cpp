@@ -112,6 +112,52 @@ TEST_CASE("what waits in host memory comes back as it was") {
   }
 }
 
+TEST_CASE("frozen parameters stay, all others train as if nothing were frozen") {
+  for (const Shape shape : {Shape::mpt, Shape::llama}) {
+    for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+      Setup setup = small_setup();
+      if (shape == Shape::llama) make_llama(setup.memory.shape);
+      setup.memory.precision = precision;
+      Training whole(setup);
+      whole.run(1);
+      setup.memory.frozen = {"root.*", "block.1.*", "block.2.qkv.*", "*.norm2.gain"};
+      Training some(setup);
+      const auto values = [](Training& training, const Tensor& tensor) {
+        return training.engine.read(tensor);
+      };
+      // Weights of a frozen matrix are those that a trained one begins with.
+      const Memory& memory = some.engine.memory();
+      const auto frozen_bytes = [&] {
+        const Tensor flat = memory.flat(2, "frozen");
+        const auto* begin = static_cast<const std::byte*>(flat.data);
+        return std::vector<std::byte>(begin, begin + flat.cols * bytes_of(flat.dtype));
+      };
+      const std::vector<std::byte> before = frozen_bytes();
+      CHECK(std::ranges::count(before, std::byte{0}) < std::ssize(before) / 2);
+      some.run(1);
+      CHECK(frozen_bytes() == before);
+      CHECK(some.samples[0].loss == whole.samples[0].loss);
+      for (const std::int64_t unit : {1, 3}) {
+        for (const char* name : {"up.weight", "down.weight", "norm1.gain", "out.weight"}) {
+          const Tensor gradient = memory.gradient(unit, name);
+          REQUIRE(gradient);
+          CHECK(same_bits(values(some, gradient),
+                          values(whole, whole.engine.memory().gradient(unit, name))));
+        }
+        CHECK_FALSE(memory.gradient(unit, "norm2.gain"));
+      }
+      CHECK_FALSE(memory.gradient(0, "token_table"));
+      CHECK_FALSE(memory.gradient(2, "up.weight"));
+      // Gradients of frozen matrices are not computed.
+      CHECK(some.engine.step_cost().executed < whole.engine.step_cost().executed);
+      CHECK(some.engine.plan().total_bytes() < whole.engine.plan().total_bytes());
+      CHECK(some.samples[0].grad_norm < whole.samples[0].grad_norm);
+      setup.memory.frozen = {"block.7.*"};
+      CHECK_THROWS_AS(Training{setup}, Error);  // fits no parameter
+    }
+  }
+}
+
 TEST_CASE("checkpointing by name is the mask of all blocks") {
   using memory::Keep;
   using memory::recompute_mask;

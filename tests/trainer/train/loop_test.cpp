@@ -48,7 +48,8 @@ struct Followed {
 Followed follow(const PaceRules& rules, double step_s) {
   SetClock device(step_s);
   const Setup setup = small_setup();
-  Engine engine(device, setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab));
+  const std::unique_ptr<Communicator> alone = single_communicator();
+  Engine engine(device, *alone, setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab));
   const std::atomic<int> stop{0};
   Pace pace(rules);
   Followed result;

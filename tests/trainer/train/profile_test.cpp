@@ -25,12 +25,13 @@ Setup recomputing() {
 struct Profiled {
   std::unique_ptr<Device> device = cpu_device(1);
   ProfilingDevice profiling{*device};
+  std::unique_ptr<Communicator> alone = single_communicator();
   Engine engine;
   std::atomic<int> stop{0};
   std::vector<runlog::StepSample> samples;
 
   explicit Profiled(const Setup& setup)
-      : engine(profiling, setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab)) {}
+      : engine(profiling, *alone, setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab)) {}
 
   void run(std::int64_t steps) {
     samples.reserve(static_cast<std::size_t>(steps));
@@ -52,8 +53,8 @@ TEST_CASE("every operation of the profiled steps is counted under its phase, no 
   double flops = 0;
   const auto count = [&](const Sequence& sequence) {
     for (const Issue& issue : sequence) {
-      expected[{op_name(issue.op), std::string(to_text(issue.phase))}] += kProfiledSteps;
-      flops += kProfiledSteps * cost(issue.op).matmul_flops;
+      expected[{op_name(*issue.op()), std::string(to_text(issue.phase))}] += kProfiledSteps;
+      flops += kProfiledSteps * cost(*issue.op()).matmul_flops;
     }
   };
   const Memory& memory = run.engine.memory();

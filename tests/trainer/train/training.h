@@ -56,6 +56,7 @@ struct Training {
   std::vector<float> all(const char* kind) {
     std::vector<float> values;
     for (std::size_t unit = 0; unit < engine.memory().units().size(); ++unit) {
+      if (!memory::is_trained(engine.memory().units()[unit])) continue;
       const std::vector<float> part =
           engine.read(engine.memory().flat(static_cast<std::int64_t>(unit), kind));
       values.insert(values.end(), part.begin(), part.end());
