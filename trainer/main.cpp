@@ -22,6 +22,8 @@
 #include "lib/sweep/run_spec.h"
 #include "trainer/capabilities.h"
 #include "trainer/device/device.h"
+#include "trainer/train/accept.h"
+#include "trainer/train/bench_ops.h"
 #include "trainer/train/pack.h"
 #include "trainer/train/run.h"
 #include "trainer/train/version.h"
@@ -72,11 +74,13 @@ sweep::RunSpec read_spec(const std::string& from) {
   }
 }
 
-int measure_peak(const std::string& threads_text) {
+int threads_of(const std::string& text) {
   constexpr std::int64_t kMostThreads = 1024;
+  return static_cast<int>(require_integer(text, "--threads", 1, kMostThreads));
+}
+
+int measure_peak(int threads) {
   constexpr double kSeconds = 2;
-  const auto threads =
-      static_cast<int>(require_integer(threads_text, "--threads", 1, kMostThreads));
   const trainer::GemmPeak gemm = trainer::measure_gemm_peak(threads, kSeconds);
   std::cout << fmt::format(
                    R"({{"tflops":{},"threads":{},"cpu_share":{},"undisturbed":{},"source":"{}"}})",
@@ -113,6 +117,25 @@ int pack(const std::vector<std::string>& files) {
   return static_cast<int>(ExitCode::ok);
 }
 
+// Of the model and microbatch that a specification names, else of MPT's 125m.
+trainer::BenchShape bench_shape(const std::string& spec_from) {
+  trainer::BenchShape shape;
+  if (spec_from.empty()) return shape;
+  const sweep::RunSpec spec = read_spec(spec_from);
+  trainer::accept(spec);
+  const memory::Config config =
+      trainer::setup_of(spec, trainer::cpu_device(1)->info().memory_bytes).memory;
+  return {.d_model = config.shape.d_model,
+          .q_heads = config.shape.n_heads,
+          .kv_heads = config.shape.n_kv_heads,
+          .head_dim = config.shape.head_dim,
+          .ffn = config.shape.ffn,
+          .vocab = config.shape.vocab,
+          .seq = config.seq_len,
+          .sequences = config.microbatch,
+          .head_rows = memory::head_chunk_rows(config)};
+}
+
 // OpenBLAS reads its core type before main: the program starts once more where another is better
 // than the one it chose. A person's own choice stands.
 void choose_blas_core(char** argv) {
@@ -131,7 +154,8 @@ int run(int argc, char** argv) {
   CLI::App app(
       "Trains one point of a sweep and writes its run log.\n"
       "Exit codes: 0 done, 10 specification, 11 unsupported setting, 12/13 out of memory, "
-      "14 not finite,\n17 other device than expected, 18 failed, 19 log not writable "
+      "14 not finite,\n16 time limit, 17 other device than expected, 18 failed, 19 log not "
+      "writable "
       "(docs/exit-codes.md).",
       "trainer");
   std::string spec;
@@ -143,11 +167,10 @@ int run(int argc, char** argv) {
   bool peak = false;
   std::vector<std::string> pack_files;
   constexpr int kMostFiles = 1 << 20;
-  auto* pack_flag =
-      app.add_option("--pack-bytes", pack_files,
-                     "pack text files (- is stdin) into the token file OUT, a byte a token")
-          ->type_name("OUT FILE...")
-          ->expected(2, kMostFiles);
+  app.add_option("--pack-bytes", pack_files,
+                 "pack text files (- is stdin) into the token file OUT, a byte a token")
+      ->type_name("OUT FILE...")
+      ->expected(2, kMostFiles);
   bool profile = false;
   app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
   app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
@@ -157,7 +180,14 @@ int run(int argc, char** argv) {
   bool schedule = false;
   app.add_flag("--print-schedule", schedule,
                "print what a step of the specification does, on which stream and after what");
-  auto* threads_flag = app.add_option("--threads", threads, "threads of --measure-peak");
+  bool bench = false;
+  bool json = false;
+  app.add_flag("--bench-ops", bench,
+               "measure each operation beside a plain copy and a plain matrix product; sizes of "
+               "--spec's model and microbatch, else of MPT's 125m");
+  app.add_flag("--json", json, "of --bench-ops: JSON on stdout, the table on stderr");
+  auto* threads_flag =
+      app.add_option("--threads", threads, "threads of --measure-peak and --bench-ops (default 1)");
   app.set_version_flag("--version",
                        fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
   try {
@@ -168,27 +198,40 @@ int run(int argc, char** argv) {
     throw cli::command_line_error(app, error);
   }
   cli::refuse_empty_values(app);
-  if (!threads_flag->empty() && !peak)
-    throw Error(ExitCode::usage, "--threads", "goes with --measure-peak",
+  if (!threads_flag->empty() && !peak && !bench)
+    throw Error(ExitCode::usage, "--threads", "goes with --measure-peak and --bench-ops",
                 "the run specification says a run's threads");
-  if (!pack_files.empty()) {
-    for (const CLI::Option* other : app.get_options()) {
-      if (other != pack_flag && other->count() > 0)
-        throw Error(ExitCode::usage, other->get_name(), "does not go with --pack-bytes");
-    }
-    return pack(pack_files);
+  // One question at a time.
+  const std::pair<bool, const char*> questions[] = {{!pack_files.empty(), "--pack-bytes"},
+                                                    {schedule, "--print-schedule"},
+                                                    {bench, "--bench-ops"},
+                                                    {peak, "--measure-peak"},
+                                                    {capabilities, "--capabilities"},
+                                                    {profile, "--profile"}};
+  const char* asked = nullptr;
+  for (const auto& [is_asked, name] : questions) {
+    if (!is_asked) continue;
+    if (asked != nullptr)
+      throw Error(ExitCode::usage, name, fmt::format("does not go with {}", asked),
+                  "one at a time");
+    asked = name;
   }
-  if (profile && (peak || capabilities))
-    throw Error(ExitCode::usage, "--profile", "goes with a run", "give its --spec");
-  if (schedule && (peak || capabilities || profile))
-    throw Error(ExitCode::usage, "--print-schedule", "stands alone", "give its --spec");
+  if (json && !bench) throw Error(ExitCode::usage, "--json", "goes with --bench-ops");
+  if (!spec.empty() && (!pack_files.empty() || peak || capabilities))
+    throw Error(ExitCode::usage, "--spec", fmt::format("does not go with {}", asked));
+  if (!pack_files.empty()) return pack(pack_files);
   if (schedule) return print_schedule(read_spec(spec));
   choose_blas_core(argv);
   if (capabilities) {
     std::cout << trainer::capabilities_json() << "\n";
     return static_cast<int>(ExitCode::ok);
   }
-  if (peak) return measure_peak(threads);
+  if (peak) return measure_peak(threads_of(threads));
+  if (bench) {
+    trainer::bench_cpu({.threads = threads_of(threads), .shape = bench_shape(spec), .json = json},
+                       stdout, json ? stderr : stdout);
+    return static_cast<int>(ExitCode::ok);
+  }
   catch_signals();
   sweep::RunSpec run_spec = read_spec(spec);
   run_spec.profile = run_spec.profile || profile;

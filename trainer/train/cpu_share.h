@@ -14,13 +14,18 @@ namespace tessera::trainer {
 struct CpuTimes {
   double ran_s = 0;
   double waited_s = 0;
+  int threads = 0;
 };
 
 // Nothing where the kernel does not say it. `tasks`: a folder with one folder a thread.
 std::optional<CpuTimes> cpu_times(const std::filesystem::path& tasks = "/proc/self/task");
 
-// Ran / (ran + waited) between the two, at most 1; nothing where either is not known, or nothing
-// ran in between.
+// The kernel brings a running thread's time up to date at its clock's ticks only, up to 10 ms
+// apart.
+inline constexpr double kLeastThreadSeconds = 0.2;
+
+// Ran / (ran + waited) between the two, at most 1; nothing where either is not known, or ran and
+// waited together are less than kLeastThreadSeconds a thread.
 std::optional<double> cpu_share(const std::optional<CpuTimes>& before,
                                 const std::optional<CpuTimes>& after);
 
