@@ -35,7 +35,7 @@ std::byte* address() {
 
 std::string text_of(std::FILE* file) {
   std::string text(65536, '\0');
-  std::rewind(file);
+  REQUIRE(std::fseek(file, 0, SEEK_SET) == 0);
   text.resize(std::fread(text.data(), 1, text.size(), file));
   return text;
 }
@@ -126,6 +126,8 @@ TEST_CASE("all entries are measured, in order, with what they cost") {
 TEST_CASE("the table has a line for each, JSON the same figures") {
   std::FILE* out = std::tmpfile();
   std::FILE* people = std::tmpfile();
+  REQUIRE(out != nullptr);
+  REQUIRE(people != nullptr);
   bench_cpu({.threads = 1, .shape = kSmall, .json = true, .seconds = 1e-3, .gemm_seconds = 0.01},
             out, people);
   const std::string table = text_of(people);

@@ -24,21 +24,21 @@ Counts follow(const PaceRules& rules, Duration duration) {
   Counts counts;
   std::int64_t issued = 0;
   std::int64_t taken = 0;
-  const auto take = [&] {
-    const double seconds = duration(++taken);
+  const auto take = [&](std::int64_t step) {
+    const double seconds = duration(step);
     const bool warmup = pace.take(seconds);
-    CHECK(pace.is_measured(taken) == !warmup);
+    CHECK(pace.is_measured(step) == !warmup);
     ++(warmup ? counts.warmup : counts.measured);
     (warmup ? counts.warmup_s : counts.measured_s) += seconds;
   };
   while (pace.wants_more(issued)) {
     if (issued - taken >= 2) {
-      take();
+      take(++taken);
     } else {
       ++issued;
     }
   }
-  while (taken < issued) take();
+  while (taken < issued) take(++taken);
   CHECK(issued <= pace.most_steps());
   CHECK_FALSE(pace.wants_more(issued));
   return counts;
