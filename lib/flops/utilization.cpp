@@ -27,6 +27,17 @@ double model_flops_per_token(const model::Shape& shape, std::int64_t seq_len, Co
          2.0 * static_cast<double>(frozen);
 }
 
+double recomputed_flops_per_token(const model::Shape& shape, std::int64_t seq_len,
+                                  std::int64_t blocks) {
+  const auto d = static_cast<double>(shape.d_model);
+  const auto attention = static_cast<double>(model::attention_width(shape));
+  const auto qkv = static_cast<double>(model::qkv_width(shape));
+  const auto mlp_in = static_cast<double>(model::mlp_in_width(shape));
+  const double weights = 2 * d * (qkv + attention + mlp_in);
+  const double products = 4 * attention * static_cast<double>(seq_len);
+  return static_cast<double>(blocks) * (weights + products);
+}
+
 double model_flops_per_s(const ForwardFlops& forward, const Throughput& throughput) {
   const double sequences_per_s = throughput.tokens_per_s / static_cast<double>(throughput.seq_len);
   return kPassesOfTraining * forward.total() * sequences_per_s /

@@ -35,6 +35,13 @@ ForwardFlops forward_flops(const model::Shape& shape, std::int64_t seq_len,
 double model_flops_per_token(const model::Shape& shape, std::int64_t seq_len,
                              Convention convention = Convention::mosaic, std::int64_t frozen = 0);
 
+// FLOPs of one token that a backward pass computes again when `blocks` blocks keep their input
+// only: every product of a block's forward pass but the MLP's last, whose result nobody needs,
+// attention over the full square (MFU's convention). Other blocks compute no product again.
+// hfu_recompute counts model_flops_per_token and these.
+double recomputed_flops_per_token(const model::Shape& shape, std::int64_t seq_len,
+                                  std::int64_t blocks);
+
 // What a run achieved. `tokens_per_s` is over all devices.
 struct Throughput {
   double tokens_per_s = 0;

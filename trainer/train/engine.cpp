@@ -112,10 +112,7 @@ StepCost Engine::step_cost() const {
     if (op == nullptr) return;
     const double flops = cost(*op).matmul_flops;
     total.executed += flops;
-    if (issue.phase != Phase::recompute) return;
-    total.recomputed += flops;
-    const bool halved = std::holds_alternative<AttentionForward>(*op);
-    total.recomputed_square += halved ? 2 * flops : flops;
+    if (issue.phase == Phase::recompute) total.recomputed += flops;
   });
   return total;
 }

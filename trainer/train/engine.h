@@ -31,7 +31,6 @@ struct Setup {
 struct StepCost {
   double executed = 0;           // of all operations issued
   double recomputed = 0;         // of them in the recompute phase
-  double recomputed_square = 0;  // the same with attention over the full square (MFU's convention)
 };
 
 // What the device knows after a step.

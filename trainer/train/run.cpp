@@ -171,7 +171,9 @@ class Run {
             spec_.point.model, spec_.point.seq_len, flops::Convention::mosaic,
             model::parameter_count(spec_.point.model, spec_.point.seq_len) -
                 memory::trained_count(engine.config())) +
-        cost.recomputed_square / tokens;
+        flops::recomputed_flops_per_token(
+            spec_.point.model, spec_.point.seq_len,
+            std::ranges::count(engine.memory().mask(), memory::Keep::input));
   }
 
   // On a GPU the steps asked for are minima, unless they are exact.

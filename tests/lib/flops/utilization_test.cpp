@@ -96,6 +96,20 @@ TEST_CASE("checkpointing changes HFU by exactly one more forward pass, and never
   CHECK_FALSE(hfu_mosaic(forward, one, 1e15, Checkpointing::selective).has_value());
 }
 
+TEST_CASE(
+    "what full checkpointing computes again is the blocks' forward but for their last product") {
+  const auto shape = model::find_model("7b", "").shape;
+  const double d = 4096;
+  const double all = recomputed_flops_per_token(shape, 2048, 32);
+  CHECK(all == doctest::Approx(32 * (2 * (3 * d * d + d * d + 4 * d * d) + 4 * d * 2048)));
+  CHECK(recomputed_flops_per_token(shape, 2048, 0) == 0);
+  CHECK(recomputed_flops_per_token(shape, 2048, 8) == doctest::Approx(all / 4));
+  // Less than mosaic's whole forward pass, which has the head and the last products too.
+  const ForwardFlops forward = forward_flops(shape, 2048);
+  CHECK(all < forward.total() / 2048);
+  CHECK(all > 0.6 * forward.total() / 2048);
+}
+
 TEST_CASE("causal halves attention and nothing else") {
   const auto shape = model::find_model("125m", "").shape;
   const ForwardFlops full = forward_flops(shape, 2048);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lib/base/error.h"
+#include "lib/flops/utilization.h"
 #include "tests/trainer/train/allocations.h"
 #include "tests/trainer/train/training.h"
 
@@ -82,6 +83,16 @@ TEST_CASE("whatever is computed again, the bits are those of keeping all") {
         const StepCost cost = again.engine.step_cost();
         CHECK(cost.executed == doctest::Approx(none.engine.step_cost().executed + cost.recomputed));
         CHECK((cost.recomputed > 0) == (std::ranges::find(mask, Keep::input) != mask.end()));
+        // By the formula, but for attention, of which the device computes half the square.
+        const memory::Config& config = again.engine.config();
+        const auto blocks = std::ranges::count(mask, Keep::input);
+        const double half_square = 2.0 * static_cast<double>(model::attention_width(config.shape) *
+                                                             config.seq_len * blocks);
+        CHECK(cost.recomputed / static_cast<double>(config.device_batch * config.seq_len) ==
+              doctest::Approx(
+                  flops::recomputed_flops_per_token(config.shape, config.seq_len, blocks) -
+                  half_square)
+                  .epsilon(1e-9));
       }
     }
   }
@@ -249,7 +260,8 @@ class Asked : public Device {
 
 }  // namespace
 
-TEST_CASE("what is planned is allocated, one piece a pool, with budgets near what operations need") {
+TEST_CASE(
+    "what is planned is allocated, one piece a pool, with budgets near what operations need") {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
     for (const Shape shape : {Shape::mpt, Shape::llama}) {
       for (const int threads : {1, 2}) {
