@@ -41,6 +41,18 @@ const std::map<std::string, Scalar, std::less<>>& tool_defaults() {
   return *defaults;
 }
 
+// No less than the bytes of the point's JSON, without writing it.
+std::size_t most_bytes(const Point& point) {
+  constexpr std::size_t kOfFixedMembers = 1500;  // names, numbers and words, each at its longest
+  constexpr std::size_t kOfCharacter = 6;        // "\u001f"
+  std::size_t characters = point.gpu.size() + point.cluster.size() + point.data.size() +
+                           point.checkpointing_blocks.size();
+  for (const auto* texts : {&point.env, &point.identity}) {
+    for (const auto& [key, value] : *texts) characters += key.size() + value.size() + 1;
+  }
+  return kOfFixedMembers + kOfCharacter * characters;
+}
+
 std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   constexpr std::int64_t kLargest = std::int64_t{1} << 40;
@@ -323,7 +335,8 @@ std::variant<Planned, Dropped> Draft::resolve() const {
                   .id = {},
                   .unset_env = std::move(unset_env)};
   planned.id = point_id(planned.point);
-  if (point_json(planned.point).size() > kLongestPoint) {
+  if (most_bytes(planned.point) > kLongestPoint &&
+      point_json(planned.point).size() > kLongestPoint) {
     throw Error(ExitCode::input, where_,
                 fmt::format("a point is longer than {} bytes", kLongestPoint),
                 "shorten its environment variables");
