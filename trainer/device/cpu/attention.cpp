@@ -65,6 +65,25 @@ void pack(const StorageKernels<S>& kernels, const S* src, std::int64_t ld, std::
   }
 }
 
+// Rows of a tensor as C and where they are: in place if they are C already, else packed into
+// `space`.
+template <class C>
+struct Rows {
+  const C* data;
+  std::int64_t ld;
+};
+template <class S>
+Rows<Compute<S>> rows_as_computed(const StorageKernels<S>& kernels, const S* src, std::int64_t ld,
+                                  std::int64_t rows, std::int64_t cols, Compute<S>* space,
+                                  std::int64_t ld_space) {
+  if constexpr (std::is_same_v<S, Compute<S>>) {
+    return {src, ld};
+  } else {
+    pack(kernels, src, ld, rows, cols, space, ld_space);
+    return {space, ld_space};
+  }
+}
+
 // [keys, queries] (+)= a [keys, depth] b [depth, kTile]; on the diagonal only queries from each
 // strip's first key on, and scores of later keys become `masked`.
 template <class C>
@@ -166,9 +185,10 @@ void forward_tile(const AttentionForward& op, const Context& context, std::int64
     const bool diagonal = other == tile;
     const std::int64_t keys = std::min(kTile, s.seq - other * kTile);
     const S* rows = row<S>(op.qkv, batch * s.seq + other * kTile);
-    pack(io, rows + column.k, op.qkv.ld, keys, s.head_dim, k, head);
+    const Rows<C> key_rows =
+        rows_as_computed(io, rows + column.k, op.qkv.ld, keys, s.head_dim, k, head);
     pack(io, rows + column.v, op.qkv.ld, keys, s.head_dim, v, head);
-    score_tile(math, diagonal, keys, s.head_dim, k, head, q, scores,
+    score_tile(math, diagonal, keys, s.head_dim, key_rows.data, key_rows.ld, q, scores,
                -std::numeric_limits<C>::infinity());
     add_alibi(s, q_head, keys, other * kTile - first, scores);
     math.softmax_step(scores, keys, static_cast<C>(s.scale), maximum, sum, rescale);
@@ -243,11 +263,13 @@ void backward_head(const AttentionBackward& op, const Context& context, std::int
         const std::int64_t keys = std::min(kTile, s.seq - other * kTile);
         const S* rows = row<S>(op.qkv, batch * s.seq + other * kTile);
         pack(io, rows + column.k, op.qkv.ld, keys, s.head_dim, k, head);
-        pack(io, rows + column.v, op.qkv.ld, keys, s.head_dim, v, head);
+        const Rows<C> value_rows =
+            rows_as_computed(io, rows + column.v, op.qkv.ld, keys, s.head_dim, v, head);
         score_tile(math, diagonal, keys, s.head_dim, k, head, q_transposed, p,
                    -std::numeric_limits<C>::infinity());
         add_alibi(s, q_head, keys, other * kTile - first, p);
-        score_tile(math, diagonal, keys, s.head_dim, v, head, dout_transposed, ds, C(0));
+        score_tile(math, diagonal, keys, s.head_dim, value_rows.data, value_rows.ld,
+                   dout_transposed, ds, C(0));
         math.softmax_backward(p, ds, keys, static_cast<C>(s.scale), lse, row_sum);
         add_over_queries(math, diagonal, keys, queries, head, p, dout, dv + other * kTile * head);
         add_over_queries(math, diagonal, keys, queries, head, ds, q, dk + other * kTile * head);

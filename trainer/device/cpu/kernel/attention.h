@@ -3,6 +3,8 @@
 // across its lanes.
 #pragma once
 
+#include <utility>
+
 #include "trainer/device/cpu/kernel/math.h"
 
 namespace tessera::trainer::cpu {
@@ -128,19 +130,56 @@ void softmax_backward(C* scores, C* dp, std::int64_t keys, C scale, const C* lse
   }
 }
 
+// Swaps the off-diagonal quarters of each square of 2 Step lanes by 2 Step vectors.
+template <class C, int Step, int... Lane>
+TESSERA_INLINE void swap_quarters(Vector<C>& low, Vector<C>& high,
+                                  std::integer_sequence<int, Lane...>) {
+  constexpr int kL = kLanes<C>;
+  const Vector<C> a = low;
+  const Vector<C> b = high;
+  low = __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? kL + Lane - Step : Lane)...);
+  high = __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? kL + Lane : Lane + Step)...);
+}
+
+// A square of as many vectors as each has lanes.
+template <class C, int Step = 1>
+TESSERA_INLINE void transpose(Vector<C> (&square)[kLanes<C>]) {
+  if constexpr (Step < kLanes<C>) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes<C>; ++i) {
+      if ((i & Step) == 0) {
+        swap_quarters<C, Step>(square[i], square[i + Step],
+                               std::make_integer_sequence<int, kLanes<C>>{});
+      }
+    }
+    transpose<C, 2 * Step>(square);
+  }
+}
+
 template <class S>
 void pack_transposed(const S* src, std::int64_t ld, std::int64_t rows, std::int64_t cols,
                      Compute<S>* dst, std::int64_t ld_dst) {
   using C = Compute<S>;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for_vectors<C>(cols, [&](std::int64_t i, int count) __attribute__((always_inline)) {
-      const Vector<C> x = load(src + r * ld + i, count);
-      for (int lane = 0; lane < count; ++lane) dst[(i + lane) * ld_dst + r] = x[lane];
+  constexpr int kL = kLanes<C>;
+  for_vectors<C>(ld_dst, [&](std::int64_t r, int wide) __attribute__((always_inline)) {
+    for_vectors<C>(cols, [&](std::int64_t c, int count) __attribute__((always_inline)) {
+      Vector<C> square[kL];
+      if (r + kL <= rows && count == kL) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kL; ++i) square[i] = load(src + (r + i) * ld + c);
+      } else {
+        for (int i = 0; i < kL; ++i)
+          square[i] = r + i < rows ? load(src + (r + i) * ld + c, count) : Vector<C>{};
+      }
+      transpose<C>(square);
+      if (wide == kL && count == kL) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kL; ++i) store(dst + (c + i) * ld_dst + r, square[i]);
+      } else {
+        for (int i = 0; i < count; ++i) store(dst + (c + i) * ld_dst + r, square[i], wide);
+      }
     });
-  }
-  for (std::int64_t c = 0; c < cols; ++c) {
-    for (std::int64_t r = rows; r < ld_dst; ++r) dst[c * ld_dst + r] = 0;
-  }
+  });
 }
 
 }  // namespace

@@ -70,6 +70,7 @@ double sum_of_squares(const S* x, std::int64_t n) {
   VectorD sum0 = {};
   VectorD sum1 = {};
   for_vectors<C>(n, [&](std::int64_t i, int count) __attribute__((always_inline)) {
+    prefetch(x + i);
     const Vector<C> v = load(x + i, count);
     if constexpr (sizeof(C) == sizeof(double)) {
       sum0 += v * v;
@@ -175,6 +176,10 @@ void adamw(const AdamWRange& r, S* param) {
   const float inverse2 = 1 / r.bias2;
   const float keep = 1 - r.lr * r.weight_decay;
   for_vectors<float>(r.n, [&](std::int64_t i, int count) __attribute__((always_inline)) {
+    prefetch(r.grad + i);
+    prefetch(r.m + i);
+    prefetch(r.v + i);
+    prefetch(r.master + i);
     const VectorF g = load(r.grad + i, count) * r.clip;
     const VectorF m = load(r.m + i, count) * r.beta1 + g * grad_part1;
     const VectorF v = load(r.v + i, count) * r.beta2 + g * g * grad_part2;

@@ -90,16 +90,21 @@ Compute<S> cross_entropy(S* logits, std::int64_t vocab, std::int64_t cols, std::
     largest = x > largest ? x : largest;
   });
   const C maximum = max_lanes<C>(largest);
+  // The exponentials stay in the row where they lose nothing there; else they are made again.
+  constexpr bool kKept = sizeof(S) == sizeof(C);
   V sums = {};
+  const C at_target = load(logits + target, 1)[0] - maximum;
   for_vectors<C>(vocab, [&](std::int64_t i, int count) __attribute__((always_inline)) {
-    sums += first_lanes<C>(exp(load(logits + i, count) - maximum), count);
+    const V power = exp(load(logits + i, count) - maximum);
+    if constexpr (kKept) store(logits + i, power, count);
+    sums += first_lanes<C>(power, count);
   });
   const C sum = sum_lanes<C>(sums);
   const C log_sum = static_cast<C>(__builtin_log(static_cast<double>(sum)));
-  const C at_target = load(logits + target, 1)[0] - maximum;
   const C scale = factor / sum;
   for_vectors<C>(vocab, [&](std::int64_t i, int count) __attribute__((always_inline)) {
-    store(logits + i, exp(load(logits + i, count) - maximum) * scale, count);
+    const V power = kKept ? V(load(logits + i, count)) : exp(load(logits + i, count) - maximum);
+    store(logits + i, power * scale, count);
   });
   // The target's element in full precision, not from the rounded one.
   V difference = (exp(broadcast(at_target)) / sum - 1) * factor;

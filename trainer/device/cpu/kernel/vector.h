@@ -177,6 +177,14 @@ TESSERA_INLINE C max_lanes(Vector<C> x) {
   return result;
 }
 
+// What a single stream from memory will want soon: the hardware looks ahead too little for one. An
+// address beyond the end does nothing.
+template <class S>
+TESSERA_INLINE void prefetch(const S* p) {
+  constexpr int kAheadBytes = 4096;
+  __builtin_prefetch(reinterpret_cast<const char*>(p) + kAheadBytes);
+}
+
 // f(first element, lanes in use): whole vectors, then the rest.
 template <class C, class F>
 TESSERA_INLINE void for_vectors(std::int64_t n, F f) {
