@@ -62,8 +62,8 @@ std::vector<Case> attention_cases() {
   return {
       attention(2, 64, 2, 2, 32),     attention(1, 77, 3, 3, 16),    attention(2, 131, 4, 2, 24),
       attention(1, 200, 3, 1, 80),    attention(2, 1, 2, 1, 8),      attention(1, 17, 1, 1, 5),
-      attention(2, 150, 4, 4, 16, 8), attention(1, 70, 6, 2, 16, 8), rope(2, 33, 3, 1, 16, 10000),
-      rope(1, 1, 1, 1, 2, 10000),     rope(1, 300, 2, 2, 64, 1e6)};
+      attention(2, 150, 4, 4, 16, 8), attention(1, 70, 6, 2, 16, 8), attention(1, 140, 2, 1, 16, 8),
+      rope(2, 33, 3, 1, 16, 10000),   rope(1, 1, 1, 1, 2, 10000),    rope(1, 300, 2, 2, 64, 1e6)};
 }
 
 }  // namespace tessera::trainer::test
