@@ -29,8 +29,8 @@ struct Setup {
 
 // FLOPs of all matrix products of a step, as the device's cost() counts them.
 struct StepCost {
-  double executed = 0;           // of all operations issued
-  double recomputed = 0;         // of them in the recompute phase
+  double executed = 0;    // of all operations issued
+  double recomputed = 0;  // of them in the recompute phase
 };
 
 // What the device knows after a step.
