@@ -44,19 +44,19 @@ class Collectives : public Communicator {
 
 struct Kind {
   const char* name;
-  int ranks;
-  bool offload;
-  MixedPrecision mixed;
   std::int64_t microbatch;  // of 4 sequences a rank
+  int ranks;
+  MixedPrecision mixed;
+  bool offload;
   bool tied;
 };
 constexpr Kind kKinds[] = {
-    {"one rank", 1, false, MixedPrecision::default_, 2, true},
-    {"offload", 1, true, MixedPrecision::default_, 2, true},
-    {"offload of one microbatch", 1, true, MixedPrecision::default_, 4, false},
-    {"two ranks", 2, false, MixedPrecision::default_, 4, true},
-    {"two ranks, PURE, two microbatches", 2, false, MixedPrecision::pure, 2, false},
-    {"two ranks and offload", 2, true, MixedPrecision::full, 4, true},
+    {"one rank", 2, 1, MixedPrecision::default_, false, true},
+    {"offload", 2, 1, MixedPrecision::default_, true, true},
+    {"offload of one microbatch", 4, 1, MixedPrecision::default_, true, false},
+    {"two ranks", 4, 2, MixedPrecision::default_, false, true},
+    {"two ranks, PURE, two microbatches", 2, 2, MixedPrecision::pure, false, false},
+    {"two ranks and offload", 4, 2, MixedPrecision::full, true, true},
 };
 
 Setup setup_of(const Kind& kind) {

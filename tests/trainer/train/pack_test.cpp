@@ -118,7 +118,7 @@ TEST_CASE("a file that is there is not overwritten, and no fault leaves a file b
   CHECK(fault({"-", input}, 2) == "--pack-bytes: OUT is a file: its header is written last\n");
   CHECK(fault({folder / "out.tok"}, 2).starts_with("--pack-bytes: "));
   CHECK(fault({folder / "out.tok", input, "--capabilities"}, 2) ==
-        "--capabilities: does not go with --pack-bytes\n");
+        "--capabilities: does not go with --pack-bytes; one at a time\n");
 }
 
 TEST_CASE("a signal ends the packing without a trace") {

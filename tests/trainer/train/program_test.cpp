@@ -194,9 +194,9 @@ TEST_CASE("a wrong specification is told by key") {
         "a run's threads\n");
   CHECK(refused({"--json"}) == "trainer: --json: goes with --bench-ops\n");
   CHECK(refused({"--bench-ops", "--measure-peak"}) ==
-        "trainer: --bench-ops: is asked for beside another question; one at a time\n");
+        "trainer: --measure-peak: does not go with --bench-ops; one at a time\n");
   CHECK(refused({"--bench-ops", "--profile"}) ==
-        "trainer: --profile: goes with a run; give its --spec\n");
+        "trainer: --profile: does not go with --bench-ops; one at a time\n");
   CHECK(refused({"--bench-ops", "--threads", "0"}).find("--threads: ") != std::string::npos);
   CHECK(refused({"--spec", ""}) == "trainer: --spec: is empty\n");
   CHECK(refused({"--spec", "a", "--spec", "b"}) ==
@@ -315,7 +315,7 @@ TEST_CASE("--profile, or the specification, profiles steps behind the measured o
   }
   const ProgramResult wrong = run_trainer({.arguments = {"--profile", "--capabilities"}});
   CHECK(wrong.exit_code == 2);
-  CHECK(wrong.err == "trainer: --profile: goes with a run; give its --spec\n");
+  CHECK(wrong.err == "trainer: --profile: does not go with --capabilities; one at a time\n");
 }
 
 TEST_CASE("a run without --profile has none, and an end before the last step neither") {
