@@ -54,17 +54,23 @@ std::int64_t microbatch_of(const Planned& each) {
   return each.microbatch > 0 ? each.microbatch : each.point.microbatch_size;
 }
 
+std::string checkpointing_text(const Point& point) {
+  const std::string_view kind = to_text(point.activation_checkpointing);
+  return point.checkpointing_blocks == memory::kAllBlocks
+             ? std::string(kind)
+             : fmt::format("{} {}", kind, point.checkpointing_blocks);
+}
+
 std::string table(const Plan& plan, const Planned& each, std::size_t points) {
   const Point& point = each.point;
   const memory::Plan planned = memory::plan(sweep::memory_config(point, microbatch_of(each)));
   const memory::Report report = memory::report(planned);
-  std::string text =
-      fmt::format("{} s{}, {} x {}, microbatch {}, {} {} {}, checkpointing {}{}: {} point{}, {}\n",
-                  each.label, point.seq_len, point.gpus, point.gpu, microbatch_of(each),
-                  to_text(point.precision), to_text(point.mixed_precision),
-                  to_text(point.sharding_strategy), to_text(point.activation_checkpointing),
-                  point.activation_cpu_offload ? ", activations in host memory" : "", points,
-                  points == 1 ? "" : "s", points == 1 ? each.id : "the first " + each.id);
+  std::string text = fmt::format(
+      "{} s{}, {} x {}, microbatch {}, {} {} {}, checkpointing {}{}: {} point{}, {}\n", each.label,
+      point.seq_len, point.gpus, point.gpu, microbatch_of(each), to_text(point.precision),
+      to_text(point.mixed_precision), to_text(point.sharding_strategy), checkpointing_text(point),
+      point.activation_cpu_offload ? ", activations in host memory" : "", points,
+      points == 1 ? "" : "s", points == 1 ? each.id : "the first " + each.id);
   const auto line = [&](std::string_view name, std::int64_t bytes, const std::string& rest = "") {
     text += fmt::format("  {:<20} {:>12}{}\n", name, gib_text(bytes), rest);
   };

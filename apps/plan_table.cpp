@@ -191,7 +191,23 @@ std::string axes_of(const Columns& columns, const Points& points) {
   return text;
 }
 
-std::string drops_of(const Plan& plan, bool all_rows) {
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string drop_summary(const Plan& plan) {
+  std::map<sweep::DropReason, std::size_t> counts;
+  for (const sweep::Dropped& drop : plan.expansion.dropped) ++counts[drop.reason];
+  if (counts.empty()) return {};
+  std::vector<std::string> parts;
+  for (const auto& [reason, count] : counts)
+    parts.push_back(fmt::format("{} {}", count, to_text(reason)));
+  return fmt::format("{} dropped: {}", plan.expansion.dropped.size(), fmt::join(parts, ", "));
+}
+
+std::string drop_lines(const Plan& plan, bool all_rows) {
   const auto& dropped = plan.expansion.dropped;
   if (dropped.empty()) return {};
   std::string text = drop_summary(plan) + "\n";
@@ -213,22 +229,6 @@ std::string drops_of(const Plan& plan, bool all_rows) {
   return text;
 }
 
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-}  // namespace
-
-std::string drop_summary(const Plan& plan) {
-  std::map<sweep::DropReason, std::size_t> counts;
-  for (const sweep::Dropped& drop : plan.expansion.dropped) ++counts[drop.reason];
-  if (counts.empty()) return {};
-  std::vector<std::string> parts;
-  for (const auto& [reason, count] : counts)
-    parts.push_back(fmt::format("{} {}", count, to_text(reason)));
-  return fmt::format("{} dropped: {}", plan.expansion.dropped.size(), fmt::join(parts, ", "));
-}
-
 std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle) {
   const auto& points = plan.expansion.points;
   std::string text;
@@ -243,7 +243,7 @@ std::string plan_table(const Plan& plan, bool all_rows, const std::string& obsta
     }
   }
   if (!points.empty() && !plan.expansion.dropped.empty()) text += "\n";
-  text += drops_of(plan, all_rows);
+  text += drop_lines(plan, all_rows);
   if (!points.empty()) {
     text += fmt::format(
         "\n{} point{}{} of project {}. {}\n", points.size(), points.size() == 1 ? "" : "s",

@@ -12,6 +12,9 @@ namespace tessera::apps {
 // refuse (`obstacle`, empty if nothing).
 std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle);
 
+// The drops by reason, a line each; the first ten of a reason unless `all_rows`. "" if none is.
+std::string drop_lines(const Plan& plan, bool all_rows);
+
 // {"points":[{"id","label","slug","microbatch" (what an automatic one
 // became),"point"}],"dropped":[{"reason","detail","label","values"}]}, one point or drop a line.
 std::string plan_json(const Plan& plan);

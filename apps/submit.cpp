@@ -29,10 +29,14 @@ int run_submit(int argc, const char* const* argv) {
   for (const std::string& note : apps::run_notes(plan)) fmt::print(stderr, "submit: {}\n", note);
   const bool is_empty = plan.expansion.points.empty();
   if (!request.run || is_empty) {
-    fmt::print("{}", request.json ? apps::plan_json(plan)
-                     : request.memory && !is_empty
-                         ? apps::memory_tables(plan)
-                         : apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan)));
+    if (request.json) {
+      fmt::print("{}", apps::plan_json(plan));
+    } else if (request.memory && !is_empty) {
+      const std::string drops = apps::drop_lines(plan, request.all_rows);
+      fmt::print("{}{}{}", apps::memory_tables(plan), drops.empty() ? "" : "\n", drops);
+    } else {
+      fmt::print("{}", apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan)));
+    }
   }
   if (is_empty) {
     const std::string drops = apps::drop_summary(plan);

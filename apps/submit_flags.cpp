@@ -372,6 +372,10 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
   }
   if (!other.cpu_offload.empty()) {
     const char* flag = "--activation_cpu_offload";
+    const std::string key = "activation_cpu_offload";
+    if (std::ranges::any_of(request.grid.forced,
+                            [&](const sweep::Setting& set) { return set.key == key; }))
+      throw Error(ExitCode::usage, flag, fmt::format("'{}' is given twice", key));
     request.grid.forced.push_back(
         {"activation_cpu_offload", foundry_bool(other.cpu_offload, flag), flag});
   }

@@ -99,10 +99,13 @@ void require_all_ok(const submit::SubmitReport& sum, const std::string& project)
   for (const auto& [status, count] : sum.not_ok_before) before += count;
   const int failed = sum.failed + before;
   if (failed > 0) {
-    throw Error(ExitCode::runs_failed, "",
-                fmt::format("{} run{} did not end ok{}", failed, failed == 1 ? "" : "s",
-                            sum.failed > 0 ? "" : ", before"),
-                fmt::format("see submit status {}, or run them again with --only failed", project));
+    throw Error(
+        ExitCode::runs_failed, "",
+        fmt::format("{} run{} did not end ok{}", failed, failed == 1 ? "" : "s",
+                    sum.failed > 0 ? "" : ", before"),
+        fmt::format(
+            "see submit status {}, or run them again with --only failed (cut short: --only all)",
+            project));
   }
   if (sum.cancelled > 0) {
     throw Error(

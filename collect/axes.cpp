@@ -81,6 +81,7 @@ std::vector<Axis> varying_axes(std::span<const Row* const> rows,
   for (const std::string_view name : {"MP Mode", "Activation CPUOffload"}) {
     if (!is_shown(name)) add(of_column(name, name));
   }
+  add(of_column("recompute", "recompute"), "Activation Checkpointing");
   add(of_column("microbatch_asked", "microbatch_size asked"), "MicroBatchSize");
   add(of_column("hybrid_group", "hybrid_group"));
   add(of_column("attention", "attention"));

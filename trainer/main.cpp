@@ -98,11 +98,15 @@ int print_schedule(const sweep::RunSpec& spec) {
     throw Error(ExitCode::spec, "point.microbatch_size", "auto: which one is not said",
                 "a number, or `microbatch` as submit writes it");
   }
+  if (spec.point.global_batch % spec.point.gpus != 0) {
+    throw Error(
+        ExitCode::spec, "point.global_batch",
+        fmt::format("{} is not divisible by {} ranks", spec.point.global_batch, spec.point.gpus));
+  }
   const memory::Config config = sweep::memory_config(spec.point, microbatch);
-  const std::size_t microbatches =
-      memory::microbatches(config.device_batch, config.microbatch).size();
-  std::cout << memory::describe(memory::schedule(config, static_cast<std::int64_t>(microbatches)),
-                                config.shape);
+  std::cout << memory::describe(
+      memory::schedule(config, memory::microbatch_count(config.device_batch, config.microbatch)),
+      config.shape);
   return static_cast<int>(ExitCode::ok);
 }
 

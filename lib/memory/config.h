@@ -49,6 +49,11 @@ std::int64_t shard_elements(std::int64_t unit_elements, std::int64_t ranks);
 
 // Sequences of each microbatch of a step: `microbatch` at a time, the last one what is left.
 std::vector<std::int64_t> microbatches(std::int64_t device_batch, std::int64_t microbatch);
+constexpr std::int64_t microbatch_count(std::int64_t device_batch, std::int64_t microbatch) {
+  return (device_batch + microbatch - 1) / microbatch;
+}
+// A schedule has no more (of a step), and no more blocks.
+inline constexpr std::int64_t kMostMicrobatches = 32'766;
 
 // What activations and the weights for compute are stored in.
 DType compute_dtype(Precision precision);

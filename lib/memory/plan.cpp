@@ -126,8 +126,7 @@ class PlanBuilder {
     const std::int64_t one =
         batch_layout(config_, config_.microbatch).elements * bytes_of(DType::i32);
     add(Use::step, "batch", one, 0, tick(ActionKind::backward, 0));
-    const auto count =
-        static_cast<std::int64_t>(microbatches(config_.device_batch, config_.microbatch).size());
+    const std::int64_t count = microbatch_count(config_.device_batch, config_.microbatch);
     for (int slot = 0; slot < kSlots; ++slot) {
       always(Use::step, fmt::format("slot{}.inputs", slot), kStepScalarsBytes, Pool::pinned);
       always(Use::step, fmt::format("slot{}.state", slot), kStepScalarsBytes, Pool::pinned);

@@ -232,12 +232,12 @@ class Builder {
 }  // namespace
 
 std::vector<Action> schedule(const Config& config, std::int64_t microbatches) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int16_t>::max();
-  if (config.shape.n_layers >= kMost || microbatches >= kMost) {
+  static_assert(kMostMicrobatches < std::numeric_limits<std::int16_t>::max());
+  if (config.shape.n_layers > kMostMicrobatches || microbatches > kMostMicrobatches) {
     throw Error(
         ExitCode::unsupported, "schedule",
         fmt::format("{} blocks and {} microbatches a step", config.shape.n_layers, microbatches),
-        fmt::format("fewer than {} of each", kMost));
+        fmt::format("at most {} of each", kMostMicrobatches));
   }
   return Builder(config, microbatches).build();
 }

@@ -7,6 +7,7 @@
 
 #include "lib/base/command.h"
 #include "lib/base/error.h"
+#include "lib/memory/config.h"
 #include "lib/sweep/data_name.h"
 
 namespace tessera::submit {
@@ -69,6 +70,14 @@ std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point
     return fmt::format("gpu {}: the trainer has no device for it", point.gpu);
   if (point.gpus > trainer.max_ranks)
     return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, trainer.max_ranks);
+  if (point.microbatch_size != sweep::kAutoMicrobatch) {
+    const std::int64_t count =
+        memory::microbatch_count(point.global_batch / point.gpus, point.microbatch_size);
+    if (count > memory::kMostMicrobatches) {
+      return fmt::format("microbatch_size {}: {} microbatches a step, the trainer has at most {}",
+                         point.microbatch_size, count, memory::kMostMicrobatches);
+    }
+  }
   const model::Shape& shape = point.model;
   const auto named = [](auto value) { return std::string(to_text(value)); };
   const struct {

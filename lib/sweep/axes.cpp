@@ -106,7 +106,7 @@ constexpr AxisRow kAxes[] = {
     {"gpus", AxisType::number, integer<1, 1 << 20>},
     {"gpu", AxisType::text, text},
     {"cluster", AxisType::text, text},
-    {"threads", AxisType::number, integer<1, 4096>},
+    {"threads", AxisType::number, integer<1, 1024>},
     {"steps", AxisType::number, integer<1, kManySteps>},
     {"warmup", AxisType::number, integer<0, kManySteps>},
     {"exact_steps", AxisType::boolean, boolean},

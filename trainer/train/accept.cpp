@@ -88,12 +88,11 @@ void accept_amounts(const Point& point) {
     unsupported("seq_len", fmt::format("{} x {} tokens a microbatch", sequences, point.seq_len),
                 "fewer than 2^31");
   }
-  constexpr std::int64_t kMostMicrobatches = std::numeric_limits<std::int16_t>::max();
-  if (point.global_batch / sequences >= kMostMicrobatches) {
+  if (memory::microbatch_count(point.global_batch, sequences) > memory::kMostMicrobatches) {
     unsupported("microbatch_size",
                 fmt::format("{} of {} sequences: too many microbatches a step", sequences,
                             point.global_batch),
-                fmt::format("fewer than {}", kMostMicrobatches));
+                fmt::format("at most {}", memory::kMostMicrobatches));
   }
   if (point.model.vocab > kMost / 2)
     unsupported("model.vocab", fmt::format("{}", point.model.vocab), "at most 2^30");

@@ -140,6 +140,12 @@ Packed pack_bytes(const fs::path& out, std::span<const std::string> inputs, std:
   // Said before a long work, and made sure of when it is published.
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(out, ignored))) is_there(out);
+  if (out.extension() == ".u16" || out.extension() == ".u32") {
+    throw Error(ExitCode::usage, "--pack-bytes",
+                fmt::format("{}: a file of this ending is read as raw tokens, without a header",
+                            out.string()),
+                "another ending: corpus.tok");
+  }
   Unpublished file(out);
   Packer packer(file, progress, stop);
   for (const std::string& input : inputs) packer.add(input);

@@ -77,7 +77,7 @@ TEST_CASE("bytes are ids, and each file ends with 256") {
 TEST_CASE("inputs of more than a read's length are packed whole") {
   const TemporaryFolder folder;
   std::string large;
-  for (int i = 0; large.size() < 3000001; ++i) large += std::to_string(i * 7919) + ",";
+  for (std::int64_t i = 0; large.size() < 3000001; ++i) large += std::to_string(i * 7919) + ",";
   write_file_atomically(folder / "a.txt", large);
   const std::atomic<int> stop{0};
   const std::vector<std::string> inputs{folder / "a.txt", folder / "a.txt"};
