@@ -117,6 +117,17 @@ TEST_CASE("--memory says where the memory of a point goes") {
                            "workspaces", "79.60 GiB less 2.00 GiB reserve", "fullest in the "})
     CHECK(result.out.find(text) != std::string::npos);
 
+  // With what has no table, and with the blocks that tell two tables apart.
+  const CommandResult dropped = SubmitProgram().run(
+      on_gpu("h100_80gb", {"-m", "7b", "70b", "--microbatch_size", "1", "--memory"}));
+  CHECK(dropped.out.find("1 dropped: 1 memory") != std::string::npos);
+  CHECK(dropped.out.find("GiB missing") != std::string::npos);
+  const CommandResult blocks = SubmitProgram().run(
+      on_gpu("h100_80gb", {"-m", "7b", "--microbatch_size", "1", "--activation_checkpointing",
+                           "full", "--axis", "checkpointing_blocks=all,first-8", "--memory"}));
+  CHECK(blocks.out.find("checkpointing full: ") != std::string::npos);
+  CHECK(blocks.out.find("checkpointing full first-8: ") != std::string::npos);
+
   CHECK(SubmitProgram().fault({"-m", "cpu-2m", "--memory", "--RUN"}, ExitCode::usage) ==
         "--memory: prints tables of a plan; leave out --RUN");
 }
@@ -134,4 +145,24 @@ TEST_CASE("words for blocks are checked where they stand") {
   CHECK(ids("checkpointing_blocks=all") == ids("checkpointing_blocks=first-100"));
   CHECK(ids("checkpointing_blocks=all") == ids("checkpointing_blocks=every-1"));
   CHECK(ids("checkpointing_blocks=all") != ids("checkpointing_blocks=first-1"));
+}
+
+TEST_CASE("batches of any size are planned without running out of memory") {
+  for (const char* batch : {"2^31", "2^40"}) {
+    const CommandResult result = SubmitProgram().run(
+        {"-m", "cpu-2m", "--seq_lens", "64", "-t", "fp32", "--batch_sizes", batch});
+    CAPTURE(result.err);
+    CHECK((result.exit_code == 0 || result.exit_code == static_cast<int>(ExitCode::empty)));
+    CHECK(result.err.find("internal") == std::string::npos);
+  }
+  // What the trainer would refuse is said before.
+  const CommandResult many =
+      SubmitProgram().run({"-m", "cpu-2m", "--seq_lens", "64", "-t", "fp32", "--batch_sizes",
+                           "65536", "--microbatch_size", "1"});
+  CHECK(many.err.find("65536 microbatches a step, the trainer has at most 32766") !=
+        std::string::npos);
+  CHECK(SubmitProgram().fault({"-m", "cpu-2m", "--batch_sizes", "8", "--activation_cpu_offload",
+                               "--set", "activation_cpu_offload=false"},
+                              ExitCode::usage) ==
+        "--activation_cpu_offload: 'activation_cpu_offload' is given twice");
 }

@@ -115,6 +115,7 @@ TEST_CASE("a file that is there is not overwritten, and no fault leaves a file b
         folder.path().string() + ": cannot be read: Is a directory\n");
   CHECK(fault({folder / "no/such/out.tok", input}, 18) ==
         (folder / "no/such/out.tok").string() + ": cannot be written: No such file or directory\n");
+  CHECK(fault({folder / "out.u16", input}, 2).find("is read as raw tokens") != std::string::npos);
   CHECK(fault({"-", input}, 2) == "--pack-bytes: OUT is a file: its header is written last\n");
   CHECK(fault({folder / "out.tok"}, 2).starts_with("--pack-bytes: "));
   CHECK(fault({folder / "out.tok", input, "--capabilities"}, 2) ==

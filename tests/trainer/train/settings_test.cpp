@@ -97,6 +97,16 @@ TEST_CASE("--print-schedule prints the step of any point") {
   const ProgramResult sharded = printed();
   CHECK(sharded.exit_code == 0);
   CHECK(sharded.out.starts_with("    0 gather   gather     root "));
+  for (const std::int64_t gpus : {3, 8}) {
+    spec.point.gpus = gpus;
+    const ProgramResult wrong = printed();
+    CHECK(wrong.exit_code == 10);
+    CHECK(wrong.err.find("point.global_batch: 5 is not divisible by ") != std::string::npos);
+  }
+  spec.point.gpus = 1;
+  spec.point.global_batch = std::int64_t{1} << 40;
+  CHECK(printed().exit_code == 11);
+  spec.point.global_batch = 5;
   spec.point.microbatch_size = sweep::kAutoMicrobatch;
   CHECK(printed().exit_code == 10);
 }
