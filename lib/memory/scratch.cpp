@@ -18,7 +18,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 }
 
 // Of a thread: tiles of queries, keys, values and scores, and the key and value gradients of a
-// whole head (trainer/device/cpu/attention.cpp).
+// whole head (trainer/device/cpu/attention_backward.cpp).
 std::int64_t cpu_attention_bytes(const Config& config) {
   const std::int64_t head = round_up(config.shape.head_dim, kStrip);
   const std::int64_t elements =

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Of the matrix products; docs/architecture.md has the dtype of every tensor. "amp_x" is PyTorch's
+// Of the matrix products; docs/precision.md has the dtype of every tensor. "amp_x" is PyTorch's
 // and Composer's name for 32-bit master weights with products in x.
 enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, amp_fp8 };
 
