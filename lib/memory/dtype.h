@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "lib/base/names.h"
+
 namespace tessera {
 
 enum class DType : std::uint8_t {
@@ -10,6 +12,12 @@ enum class DType : std::uint8_t {
   f32,
   bf16,
   i32,
+};
+
+template <>
+struct Names<DType> {
+  static constexpr std::pair<DType, std::string_view> table[] = {
+      {DType::f64, "f64"}, {DType::f32, "f32"}, {DType::bf16, "bf16"}, {DType::i32, "i32"}};
 };
 
 constexpr std::int64_t bytes_of(DType dtype) {

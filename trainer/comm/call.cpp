@@ -10,20 +10,6 @@
 namespace tessera::trainer::comm {
 namespace {
 
-const char* name_of_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return "f64";
-    case DType::f32:
-      return "f32";
-    case DType::bf16:
-      return "bf16";
-    case DType::i32:
-      return "i32";
-  }
-  return "?";
-}
-
 [[noreturn]] void fail(Collective collective, const std::string& what) {
   throw Error(ExitCode::internal, name_of(collective), what);
 }
@@ -33,7 +19,7 @@ void need_flat(Collective collective, const char* name, const Tensor& t) {
   const bool has_dtype = t.dtype == DType::f32 || t.dtype == DType::bf16 ||
                          (t.dtype == DType::f64 && collective == Collective::all_reduce_sum);
   if (!has_dtype) {
-    fail(collective, fmt::format("{} is {}, not one of f32, bf16{}", name, name_of_dtype(t.dtype),
+    fail(collective, fmt::format("{} is {}, not one of f32, bf16{}", name, to_text(t.dtype),
                                  collective == Collective::all_reduce_sum ? ", f64" : ""));
   }
   if (t.rows != 1 || t.cols < 1 ||
@@ -50,8 +36,8 @@ void need_shard_of(Collective collective, int rank, int size, const Tensor& shar
   need_flat(collective, "shard", shard);
   need_flat(collective, "full", full);
   if (shard.dtype != full.dtype) {
-    fail(collective, fmt::format("shard is {}, full is {}", name_of_dtype(shard.dtype),
-                                 name_of_dtype(full.dtype)));
+    fail(collective,
+         fmt::format("shard is {}, full is {}", to_text(shard.dtype), to_text(full.dtype)));
   }
   if (full.cols % size != 0 || full.cols / size != shard.cols) {
     fail(collective,
@@ -120,7 +106,7 @@ const char* name_of(Collective collective) {
 std::string describe(const Call& call) {
   if (call.collective != Collective::prepare) {
     return fmt::format("{} of {} {}{}", name_of(call.collective), call.elements,
-                       name_of_dtype(call.dtype),
+                       to_text(call.dtype),
                        call.collective == Collective::all_reduce_sum ? "" : " a rank");
   }
   std::string sizes;

@@ -17,10 +17,6 @@ constexpr int kRows = 3;
 constexpr Event kBegin = 0;
 constexpr Event kEnd = 1;
 
-const char* name_of(DType dtype) {
-  return dtype == DType::bf16 ? "bf16" : "f32";
-}
-
 // Seconds of one call of `issue`, by the device's clock: once to warm up, once to learn how many
 // make a row, then rows of which the best counts. Other work on the machine only ever adds.
 template <class Issue>
@@ -52,7 +48,7 @@ std::string share(double value, double reference) {
 std::string line(const BenchResult& result, const BenchReference& reference) {
   const double bytes_per_s = result.bytes / result.seconds;
   std::string text = fmt::format("{:<28}{:<6}{:>12.4f}{:>10.2f}{:>9}", result.label(),
-                                 name_of(result.dtype), 1e3 * result.seconds, 1e-9 * bytes_per_s,
+                                 to_text(result.dtype), 1e3 * result.seconds, 1e-9 * bytes_per_s,
                                  share(bytes_per_s, reference.copy_bytes_per_s));
   if (result.matmul_flops > 0) {
     const double flops_per_s = result.matmul_flops / result.seconds;
@@ -81,7 +77,7 @@ nlohmann::ordered_json json_of(const BenchResult& result) {
   nlohmann::ordered_json json;
   json["op"] = result.op;
   if (!result.variant.empty()) json["variant"] = result.variant;
-  json["dtype"] = name_of(result.dtype);
+  json["dtype"] = to_text(result.dtype);
   json["seconds"] = result.seconds;
   json["gb_per_s"] = 1e-9 * result.bytes / result.seconds;
   if (result.matmul_flops > 0) json["gflop_per_s"] = 1e-9 * result.matmul_flops / result.seconds;

@@ -10,20 +10,6 @@
 namespace tessera::trainer::cpu {
 namespace {
 
-const char* name_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return "f64";
-    case DType::f32:
-      return "f32";
-    case DType::bf16:
-      return "bf16";
-    case DType::i32:
-      return "i32";
-  }
-  return "?";
-}
-
 DType compute_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
@@ -48,7 +34,7 @@ class Checker {
             DType dtype) const {
     if (!t) fail(name, "is missing");
     if (t.dtype != dtype) {
-      fail(name, fmt::format("is {}, not {}", name_of(t.dtype), name_of(dtype)));
+      fail(name, fmt::format("is {}, not {}", to_text(t.dtype), to_text(dtype)));
     }
     if (t.rows != rows || t.cols != cols) {
       fail(name, fmt::format("is [{}, {}], not [{}, {}]", t.rows, t.cols, rows, cols));
@@ -72,7 +58,7 @@ class Checker {
   void scratch(std::string_view name, const Tensor& t, std::int64_t elements, DType dtype) const {
     if (!t) fail(name, "is missing");
     if (t.dtype != dtype) {
-      fail(name, fmt::format("is {}, not {}", name_of(t.dtype), name_of(dtype)));
+      fail(name, fmt::format("is {}, not {}", to_text(t.dtype), to_text(dtype)));
     }
     if (t.rows * t.cols < elements || (t.rows > 1 && t.ld != t.cols)) {
       fail(name, fmt::format("holds {} contiguous elements, {} are needed",
