@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Documented in docs/exit-codes.md. 0 to 9 and 130 are those of submit and collect, 10 to 19 the
-// trainer's, which collect turns into the status of a row.
+// Documented in docs/exit-codes.md. 0 to 9, 20 and 130 are those of submit and collect, 10 to 19
+// the trainer's, which collect turns into the status of a row.
 enum class ExitCode : int {
   ok = 0,
   internal = 1,      // a fault of ours
@@ -32,6 +32,7 @@ enum class ExitCode : int {
   wrong_device = 17,
   failed = 18,
   log_not_writable = 19,
+  unreachable = 20,  // submit: a cluster does not answer, or it refused jobs
   interrupted = 130,
 };
 

@@ -226,9 +226,14 @@ void parse_common(Section& section, const Value& file, Cluster& cluster) {
     std::string array;
     members.integer("max_in_flight", cluster.max_in_flight, 1, kMany)
         .one_of("array", array, {"never", "auto"});
-    if (const Value* rate = members.fields().optional("rate_per_s")) {
-      cluster.rate_per_s = as_number(*rate);
-      if (cluster.rate_per_s <= 0) bad_value(*rate, "rate_per_s is not positive");
+    cluster.array = array == "auto";
+    for (const auto& [key, target] : {std::pair("rate_per_s", &cluster.rate_per_s),
+                                      {"poll_s", &cluster.poll_s},
+                                      {"lookup_s", &cluster.lookup_s}}) {
+      const Value* number = members.fields().optional(key);
+      if (number == nullptr) continue;
+      *target = as_number(*number);
+      if (*target <= 0) bad_value(*number, fmt::format("{} is not positive", key));
     }
     members.finish();
   }

@@ -89,7 +89,10 @@ struct Cluster {
   std::int64_t startup_s = 300;
   std::optional<std::int64_t> max_time_s;
   std::int64_t max_in_flight = 0;  // 0: no limit
-  double rate_per_s = 0;           // 0: no limit
+  double rate_per_s = 0;           // submissions; 0: no limit
+  bool array = false;              // several jobs of one shape as an array
+  double poll_s = 30;              // between two questions to the cluster
+  double lookup_s = 60;            // a job whose reply was lost is looked for this long
   std::vector<std::string> pretest;
   std::string name_pattern;  // empty: as Tessera names runs
 };
