@@ -6,6 +6,7 @@
 
 #include "apps/plan_memory.h"
 #include "lib/base/file.h"
+#include "lib/cluster/make_scheduler.h"
 #include "lib/cluster/surroundings.h"
 #include "lib/sweep/data_name.h"
 #include "lib/sweep/identity.h"
@@ -56,7 +57,7 @@ Plan make_plan(const SubmitRequest& request) try {
   plan.catalogue = std::move(loaded.surroundings.catalogue);
   for (const auto& [name, cluster] : plan.clusters) {
     if (cluster.kind != cluster::Kind::local) continue;
-    if (auto can = submit::ask_capabilities(trainer_of(cluster)))
+    if (auto can = submit::ask_capabilities(cluster::local_trainer(cluster)))
       plan.capabilities.emplace(name, *std::move(can));
   }
   plan_memory(plan);
@@ -66,14 +67,6 @@ Plan make_plan(const SubmitRequest& request) try {
       fault.where().starts_with('-') || (fault.where().empty() && !request.has_sweep);
   if (fault.code() == ExitCode::input && of_flags) throw Error(ExitCode::usage, "", fault.what());
   throw;
-}
-
-std::filesystem::path trainer_of(const cluster::Cluster& cluster) {
-  namespace fs = std::filesystem;
-  if (!cluster.trainer.path.empty()) return fs::absolute(cluster.trainer.path);
-  std::error_code fault;
-  const fs::path self = fs::read_symlink("/proc/self/exe", fault);
-  return self.parent_path() / "trainer";
 }
 
 void drop_incapable(Plan& plan) {
@@ -123,21 +116,19 @@ std::vector<std::string> run_notes(const Plan& plan) {
 void require_runnable(const SubmitRequest& request, const Plan& plan) {
   if (!request.not_runnable.empty())
     throw Error(ExitCode::refused, "--RUN", request.not_runnable.front());
-  std::string first_cluster;
   for (const sweep::Planned& each : plan.expansion.points) {
     const cluster::Cluster& cluster = plan.clusters.at(each.point.cluster);
-    if (cluster.kind != cluster::Kind::local) {
+    if (cluster.kind != cluster::Kind::local && cluster.kind != cluster::Kind::slurm) {
       throw Error(
           ExitCode::refused, "--RUN",
           fmt::format("cluster {} is of kind {}, which can be planned for but not run on yet",
                       cluster.name, to_text(cluster.kind)),
-          "run on a cluster of kind local");
+          "run on a cluster of kind local or slurm");
     }
-    if (first_cluster.empty()) first_cluster = cluster.name;
-    if (first_cluster != cluster.name) {
-      throw Error(ExitCode::refused, "--RUN",
-                  fmt::format("the plan has points on {} and on {}", first_cluster, cluster.name),
-                  "submit to one cluster at a time, with --where or -c");
+    if (cluster.kind != cluster::Kind::local) continue;
+    if (request.pack_s > 0) {
+      throw Error(ExitCode::refused, "--pack", "this machine has no allocations to share",
+                  "leave it out: runs follow each other anyway");
     }
     if (sweep::names_file(each.point.data) && !is_file(each.point.data))
       throw_no_file(each.point.data, "token", "data");

@@ -1,7 +1,6 @@
 // The plan of a request: which points would run, which not and why.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,15 +25,12 @@ struct Plan {
 // The part of a run's name between project and id.
 std::string slug_of(const Plan& plan, const sweep::Planned& point);
 
-// The trainer of a cluster of kind local: the one that its file names, else the one beside submit.
-std::filesystem::path trainer_of(const cluster::Cluster& cluster);
-
 // Error(usage) where a flag names what is not there, Error(input) where a file does. An empty plan
 // is no error here.
 Plan make_plan(const SubmitRequest& request);
 
-// Error(refused) for what can be planned but not run yet, each by its name: clusters that are not
-// local, an automatic microbatch, flags and limits without effect.
+// Error(refused) for what can be planned but not run yet, each by its name: clusters of kinds that
+// come later, flags without effect.
 void require_runnable(const SubmitRequest& request, const Plan& plan);
 // Its reason and what would be right, or "".
 std::string obstacle(const SubmitRequest& request, const Plan& plan);

@@ -30,13 +30,13 @@ std::string duration_text(double seconds) {
   return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
 }
 
-std::string progress_text(const cluster::QueueProgress& progress, double elapsed_s,
-                          std::size_t width) {
+std::string progress_text(const submit::Progress& progress, double elapsed_s, std::size_t width) {
   const int done = progress.ok + progress.failed;
   std::string text = fmt::format("{}/{} done", done, progress.total);
   if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
-  text +=
-      fmt::format(", {} running, elapsed {}", progress.running.size(), duration_text(elapsed_s));
+  text += fmt::format(", {} running", progress.running.size());
+  if (progress.pending > 0) text += fmt::format(", {} pending", progress.pending);
+  text += fmt::format(", elapsed {}", duration_text(elapsed_s));
   // The mean of what is done; before the first end nothing is known.
   if (done > 0 && done < progress.total) {
     text += fmt::format(", remaining about {}",
@@ -60,7 +60,7 @@ void ProgressLine::clear() {
   std::fflush(stream_);
 }
 
-void ProgressLine::show(const cluster::QueueProgress& progress) {
+void ProgressLine::show(const submit::Progress& progress) {
   const double now = monotonic_seconds();
   if (!terminal_ || now - last_s_ < kRefresh_s) return;
   last_s_ = now;

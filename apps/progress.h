@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "lib/cluster/local_queue.h"
+#include "lib/submit/submit.h"
 
 namespace tessera::apps {
 
@@ -19,7 +19,7 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
   ~ProgressLine();
 
-  void show(const cluster::QueueProgress& progress);
+  void show(const submit::Progress& progress);
   // A line that stays, above the progress line.
   void message(const std::string& text);
 
@@ -34,7 +34,6 @@ class ProgressLine {
 };
 
 // Pure, for tests: the line for `progress` after `elapsed_s`, at most `width` columns.
-std::string progress_text(const cluster::QueueProgress& progress, double elapsed_s,
-                          std::size_t width);
+std::string progress_text(const submit::Progress& progress, double elapsed_s, std::size_t width);
 
 }  // namespace tessera::apps

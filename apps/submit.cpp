@@ -9,6 +9,7 @@
 #include "apps/plan_table.h"
 #include "apps/submit_flags.h"
 #include "apps/submit_run.h"
+#include "apps/submit_verbs.h"
 #include "lib/base/error.h"
 
 namespace {

@@ -2,6 +2,7 @@
 // 9 and saturates overflows in silence.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,15 +21,30 @@ struct SubmitRequest {
   std::string project;  // "" of a verb: the last one used
   int repeats = 1;
   bool run = false;
-  std::string only = "missing";  // missing, failed, oom, all
-  int max_parallel = 0;          // 0: as the cluster file says
-  std::string workspace;         // empty: decided by state and cluster file
+  std::string only = "missing";  // a name of submit::Only
+  bool force = false;
+  int most_attempts = 0;  // 0: no limit
+  bool retry_oom = false;
+  std::string workspace;  // empty: decided by state and cluster file
   bool break_lock = false;
   bool profile = false;
+
+  int max_parallel = 0;      // on this machine; 0: as the cluster file says
+  int max_in_flight = 0;     // on a cluster; 0: as the cluster file says
+  std::int64_t pack_s = 0;   // 0: no packing
+  std::int64_t time_s = 0;   // of a run; 0: from an estimate
+  double max_gpu_hours = 0;  // 0: no limit
+  double rate_per_s = 0;     // 0: as the cluster file says
+  int max_failures = 3;
+  bool wait = false;
+  std::string render;  // a folder
+  bool check = false;
 
   bool json = false;
   bool memory = false;
   bool all_rows = false;
+  bool watch = false;    // of status
+  bool offline = false;  // of status
   std::string gpu_catalogue;
 
   std::vector<std::string> warnings;  // one line each, for stderr

@@ -14,11 +14,12 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/names.h"
+#include "lib/base/process.h"
+#include "lib/cluster/make_scheduler.h"
 #include "lib/ledger/state.h"
 #include "lib/runlog/footer.h"
-#include "lib/submit/status.h"
-#include "lib/submit/submit_local.h"
-#include "lib/sweep/identity.h"
+#include "lib/submit/schedulers.h"
+#include "lib/submit/submit.h"
 
 namespace tessera::apps {
 
@@ -51,7 +52,7 @@ std::string not_ok_text(const std::map<runlog::Status, int>& counts) {
 }
 
 void print_selection(const std::string& project, const std::vector<submit::Choice>& choices,
-                     int adopted, std::size_t dropped, const std::string& only) {
+                     int adopted, bool waits, std::size_t dropped, const std::string& only) {
   std::map<submit::Verdict, int> counts;
   std::map<runlog::Status, int> not_ok;
   for (const submit::Choice& choice : choices) {
@@ -71,8 +72,9 @@ void print_selection(const std::string& project, const std::vector<submit::Choic
   add(counts[submit::Verdict::done], "done before");
   if (!not_ok.empty()) line += ", " + not_ok_text(not_ok);
   add(counts[submit::Verdict::unselected], "not selected by --only " + only);
-  add(adopted, "running already (waited for)");
+  add(adopted, waits ? "running already (waited for)" : "on the cluster already");
   add(counts[submit::Verdict::others], "of another user (not touched)");
+  add(counts[submit::Verdict::exhausted], "had all their attempts");
   if (dropped > 0) line += fmt::format("; {} point{} dropped", dropped, dropped == 1 ? "" : "s");
   fmt::print("{}\n", line);
   std::fflush(stdout);
@@ -80,10 +82,20 @@ void print_selection(const std::string& project, const std::vector<submit::Choic
 
 // What the runs came to, for the closing line.
 std::string summary(const submit::SubmitReport& sum, const std::string& only) {
-  std::string text = fmt::format("{} ok, {} not ok", sum.ok, sum.failed);
+  std::string text;
+  if (sum.on_cluster > 0 && sum.ok + sum.failed == 0) {
+    text = fmt::format("{} run{} handed over in {} job{}, {} on the cluster now", sum.started,
+                       sum.started == 1 ? "" : "s", sum.jobs, sum.jobs == 1 ? "" : "s",
+                       sum.on_cluster);
+  } else {
+    text = fmt::format("{} ok, {} not ok", sum.ok, sum.failed);
+    if (sum.on_cluster > 0) text += fmt::format(", {} still on the cluster", sum.on_cluster);
+  }
   const auto add = [&](int count, const std::string& what) {
     if (count > 0) text += fmt::format(", {} {}", count, what);
   };
+  add(sum.never_start, "of them will never start");
+  add(sum.refused, "refused by the cluster");
   add(sum.cancelled, "cancelled");
   add(sum.not_started, "not started");
   add(sum.ok_before, "done before");
@@ -94,7 +106,19 @@ std::string summary(const submit::SubmitReport& sum, const std::string& only) {
 }
 
 // One line if not all that was asked for is ok now, and what to do about it.
-void require_all_ok(const submit::SubmitReport& sum, const std::string& project) {
+void require_all_ok(const submit::SubmitReport& sum, const std::string& project, bool interrupted) {
+  if (sum.refused > 0) {
+    throw Error(
+        ExitCode::unreachable, "",
+        fmt::format("the cluster refused {} run{}", sum.refused, sum.refused == 1 ? "" : "s"),
+        "mend the cluster file or the plan; the same command goes on");
+  }
+  if (sum.not_started > 0 && !interrupted) {
+    throw Error(ExitCode::unreachable, "",
+                fmt::format("{} run{} not handed over: the cluster takes no more now",
+                            sum.not_started, sum.not_started == 1 ? " was" : "s were"),
+                "the same command goes on later; with --wait it stays until all are done");
+  }
   int before = 0;
   for (const auto& [status, count] : sum.not_ok_before) before += count;
   const int failed = sum.failed + before;
@@ -128,21 +152,6 @@ std::string details(const cluster::Outcome& outcome) {
   return parts.empty() ? "" : fmt::format(": {}", fmt::join(parts, ", "));
 }
 
-std::string verb_project(const SubmitRequest& request) {
-  std::string named = request.names.empty() ? request.project : request.names.front();
-  if (!named.empty() || !request.names.empty()) {
-    if (const std::string fault = sweep::project_fault(named); !fault.empty()) {
-      throw Error(ExitCode::usage, fmt::format("submit {}", request.verb),
-                  fmt::format("project '{}' {}", named, fault),
-                  "submit status and cancel take a project's name");
-    }
-    return named;
-  }
-  if (const auto last = ledger::last_project()) return *last;
-  throw Error(ExitCode::usage, fmt::format("submit {}", request.verb), "which project?",
-              fmt::format("write submit {} PROJECT", request.verb));
-}
-
 // Of one cluster: its share of the plan.
 sweep::Expansion share_of(const Plan& plan, const std::string& cluster, bool with_dropped) {
   sweep::Expansion share;
@@ -168,74 +177,140 @@ void add(submit::SubmitReport& sum, const submit::SubmitReport& report) {
   sum.unselected += report.unselected;
   sum.others += report.others;
   sum.not_started += report.not_started;
+  sum.jobs += report.jobs;
+  sum.on_cluster += report.on_cluster;
+  sum.never_start += report.never_start;
+  sum.refused += report.refused;
 }
+
+// Where all clusters of the plan have their runs. Error(conflict).
+fs::path workspace_of(const SubmitRequest& request, const Plan& plan,
+                      const std::vector<const cluster::Cluster*>& clusters) {
+  const cluster::Cluster* first = nullptr;
+  for (const cluster::Cluster* cluster : clusters) {
+    if (cluster->workspace.empty()) continue;
+    if (first != nullptr && first->workspace != cluster->workspace && request.workspace.empty()) {
+      throw Error(ExitCode::conflict, plan.project,
+                  fmt::format("{} keeps runs in {}, {} in {}", first->name, first->workspace,
+                              cluster->name, cluster->workspace),
+                  "give --workspace, or submit to one cluster at a time");
+    }
+    if (first == nullptr) first = cluster;
+  }
+  return ledger::resolve_workspace(plan.project, request.workspace,
+                                   first != nullptr ? first->workspace : "");
+}
+
+// The clusters that points are left on, those that keep a queue first: jobs wait there while this
+// machine works.
+std::vector<const cluster::Cluster*> clusters_of(const Plan& plan) {
+  std::vector<const cluster::Cluster*> used;
+  for (const auto& [name, cluster] : plan.clusters) {
+    const bool has_points = std::ranges::any_of(
+        plan.expansion.points, [&](const auto& each) { return each.point.cluster == name; });
+    if (has_points) used.push_back(&cluster);
+  }
+  std::ranges::stable_partition(
+      used, [](const auto* cluster) { return cluster->kind != cluster::Kind::local; });
+  return used;
+}
+
+submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
+                                 const cluster::Cluster& cluster, const fs::path& workspace) {
+  const bool local = cluster.kind == cluster::Kind::local;
+  submit::SubmitOptions options;
+  options.project = plan.project;
+  options.workspace = workspace;
+  options.trainer = cluster::local_trainer(cluster);
+  options.capabilities = capabilities_of(plan, cluster.name);
+  options.catalogue = plan.catalogue;
+  options.repeats = plan.repeats;
+  options.select.only = from_text<submit::Only>(request.only).value_or(submit::Only::missing);
+  options.select.force = request.force;
+  options.select.most_attempts = request.most_attempts;
+  const auto first_set = [](auto asked, auto otherwise) { return asked > 0 ? asked : otherwise; };
+  options.in_flight =
+      local ? first_set(request.max_parallel, static_cast<int>(cluster.max_parallel))
+            : first_set(request.max_in_flight, static_cast<int>(cluster.max_in_flight));
+  options.wait = request.wait;
+  options.rate_per_s = local ? 0 : first_set(request.rate_per_s, cluster.rate_per_s);
+  options.max_failures = request.max_failures;
+  options.pack_s = static_cast<double>(request.pack_s);
+  if (!local && request.time_s > 0) {
+    options.time_of = [limit = request.time_s](const sweep::Planned&) {
+      return submit::RunTime{.seconds = static_cast<double>(limit), .limit_s = limit};
+    };
+  }
+  options.break_lock = request.break_lock;
+  options.profile = request.profile;
+  return options;
+}
+
+// What is shown of a submission: lines that stay, and on a terminal one that says how far it is.
+class Reporter {
+ public:
+  Reporter(const SubmitRequest& request, const Plan& plan, bool waits)
+      : request_(request), plan_(plan), waits_(waits) {}
+
+  submit::SubmitEvents events() {
+    submit::SubmitEvents events;
+    events.selected = [this](const std::vector<submit::Choice>& choices, int adopted) {
+      print_selection(plan_.project, choices, adopted, waits_, plan_.expansion.dropped.size(),
+                      request_.only);
+      total_ = adopted;
+      for (const auto& choice : choices) total_ += choice.verdict == submit::Verdict::start ? 1 : 0;
+    };
+    events.measuring = [this](std::int64_t threads) {
+      line_.message(fmt::format("measuring this CPU's peak with {} thread{}", threads,
+                                threads == 1 ? "" : "s"));
+    };
+    events.ended = [this](const std::string& run, const cluster::Outcome& outcome) {
+      line_.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended_, std::to_string(total_).size(),
+                                total_, to_text(outcome.status), run, details(outcome)));
+    };
+    events.peak_exceeded = [this](const std::string& run) {
+      line_.message(fmt::format(
+          "{}: faster than this CPU's remembered peak, which was measured on a slow moment; the "
+          "next submit measures it anew, --only all repeats the runs",
+          run));
+    };
+    events.never_starts = [this](const std::string& job, const std::string& reason) {
+      line_.message(
+          fmt::format("{} will never start: {}; submit cancel takes it away", job, reason));
+    };
+    events.note = [this](const std::string& text) { line_.message(text); };
+    events.progress = [this](const submit::Progress& progress) { line_.show(progress); };
+    return events;
+  }
+
+ private:
+  const SubmitRequest& request_;
+  const Plan& plan_;
+  const bool waits_;
+  ProgressLine line_{stdout};
+  int ended_ = 0;
+  int total_ = 0;
+};
 
 }  // namespace
 
 int run_plan(const SubmitRequest& request, const Plan& plan) {
   require_runnable(request, plan);
-  const auto only = from_text<submit::Only>(request.only);
-  if (!only) {
-    throw Error(ExitCode::usage, "--only", fmt::format("unknown value '{}'", request.only),
-                suggestion(request.only, all_names<submit::Only>()));
-  }
   handle_interrupts();
   const double start_s = monotonic_seconds();
+  const auto clusters = clusters_of(plan);
+  const fs::path workspace = workspace_of(request, plan, clusters);
   submit::SubmitReport sum;
-  fs::path workspace;
   bool first = true;
-  for (const auto& [name, cluster] : plan.clusters) {
-    const sweep::Expansion share = share_of(plan, name, first);
+  for (const cluster::Cluster* cluster : clusters) {
+    if (g_interrupted) break;
+    const auto scheduler = cluster::make_scheduler(*cluster, user_name());
+    const bool waits = request.wait || !scheduler->queues();
+    Reporter reporter(request, plan, waits);
+    add(sum, submit::submit_plan(share_of(plan, cluster->name, first), *scheduler,
+                                 options_of(request, plan, *cluster, workspace), reporter.events(),
+                                 g_interrupted));
     first = false;
-    if (share.points.empty() || g_interrupted) continue;
-    workspace = ledger::resolve_workspace(plan.project, request.workspace, cluster.workspace);
-    submit::SubmitOptions options{.project = plan.project,
-                                  .workspace = workspace,
-                                  .trainer = trainer_of(cluster),
-                                  .capabilities = capabilities_of(plan, name),
-                                  .cluster = cluster,
-                                  .repeats = plan.repeats,
-                                  .only = *only,
-                                  .max_parallel = request.max_parallel > 0
-                                                      ? request.max_parallel
-                                                      : static_cast<int>(cluster.max_parallel),
-                                  .break_lock = request.break_lock,
-                                  .profile = request.profile};
-    options.cluster.name = name;
-    ProgressLine line(stdout);
-    int ended = 0;
-    int total = 0;
-    add(sum,
-        submit::submit_local(
-            share, options,
-            {.selected =
-                 [&](const std::vector<submit::Choice>& choices, int adopted) {
-                   print_selection(plan.project, choices, adopted, plan.expansion.dropped.size(),
-                                   request.only);
-                   total = adopted;
-                   for (const auto& choice : choices)
-                     total += choice.verdict == submit::Verdict::start ? 1 : 0;
-                 },
-             .measuring =
-                 [&](std::int64_t threads) {
-                   line.message(fmt::format("measuring this CPU's peak with {} thread{}", threads,
-                                            threads == 1 ? "" : "s"));
-                 },
-             .ended =
-                 [&](const std::string& run, const cluster::Outcome& outcome) {
-                   line.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended,
-                                            std::to_string(total).size(), total,
-                                            to_text(outcome.status), run, details(outcome)));
-                 },
-             .peak_exceeded =
-                 [&](const std::string& run) {
-                   line.message(fmt::format(
-                       "{}: faster than this CPU's remembered peak, which was measured on a slow "
-                       "moment; the next submit measures it anew, --only all repeats the runs",
-                       run));
-                 },
-             .progress = [&](const cluster::QueueProgress& progress) { line.show(progress); }},
-            g_interrupted));
   }
   fmt::print("{} in {}\n", summary(sum, request.only),
              duration_text(monotonic_seconds() - start_s));
@@ -244,61 +319,10 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
       plan.project, (workspace / plan.project).string());
   if (g_interrupted) {
     throw Error(ExitCode::interrupted, "", "interrupted",
-                "the same command goes on with what is missing");
+                sum.on_cluster > 0 ? "jobs on the cluster go on; submit cancel ends them"
+                                   : "the same command goes on with what is missing");
   }
-  require_all_ok(sum, plan.project);
-  return 0;
-}
-
-int run_status(const SubmitRequest& request) {
-  if (request.names.size() > 1) {
-    throw Error(ExitCode::usage, request.names[1], "status takes one project", "leave it out");
-  }
-  const std::string project = verb_project(request);
-  const fs::path workspace = ledger::workspace_to_read(project, request.workspace);
-  const submit::ProjectStatus status = submit::project_status(workspace / project);
-  for (const std::string& damage : status.damage) fmt::print(stderr, "submit: {}\n", damage);
-  std::map<runlog::Status, int> counts;
-  for (const submit::RunStatus& run : status.runs) ++counts[run.status];
-  std::string line;
-  for (const auto& [state, name] : Names<runlog::Status>::table) {
-    if (counts[state] > 0)
-      line += fmt::format("{}{} {}", line.empty() ? "" : ", ", counts[state], name);
-  }
-  fmt::print("{}: {} run{}: {}", project, status.runs.size(), status.runs.size() == 1 ? "" : "s",
-             line);
-  if (status.dropped > 0) fmt::print("; {} dropped when planned", status.dropped);
-  fmt::print("\n");
-  bool hidden = false;
-  for (const submit::RunStatus& run : status.runs) {
-    if (run.status == runlog::Status::ok && !request.all_rows) {
-      hidden = true;
-      continue;
-    }
-    fmt::print("{:<10} {}{}{}\n", to_text(run.status), run.run,
-               run.attempt > 1 ? fmt::format("  attempt {}", run.attempt) : "",
-               run.reason.empty() ? "" : ": " + run.reason);
-  }
-  if (hidden) fmt::print("Those that are ok are listed with --all.\n");
-  fmt::print("Runs: {}\n", (workspace / project).string());
-  return 0;
-}
-
-int run_cancel(const SubmitRequest& request) {
-  const std::string project = verb_project(request);
-  const fs::path workspace = ledger::resolve_workspace(project, request.workspace);
-  std::vector<std::string> runs;
-  if (!request.names.empty()) runs.assign(request.names.begin() + 1, request.names.end());
-  const submit::Cancellation done = submit::cancel_runs(workspace / project, runs);
-  if (done.submit != 0)
-    fmt::print("told to start no more: the submit at work, pid {}\n", done.submit);
-  for (const std::string& run : done.runs) fmt::print("told to end: {}\n", run);
-  if (done.runs.empty() && done.submit == 0)
-    fmt::print("{}: nothing of yours runs here\n", project);
-  if (!done.submit_not_told.empty()) {
-    throw Error(ExitCode::refused, project,
-                fmt::format("a submit goes on: {}", done.submit_not_told), "cancel it there");
-  }
+  require_all_ok(sum, plan.project, g_interrupted);
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// What submit does beyond planning.
+// What submit does with a plan.
 #pragma once
 
 #include "apps/plan.h"
@@ -8,9 +8,5 @@ namespace tessera::apps {
 
 // Submits the points of a plan; returns the exit code.
 int run_plan(const SubmitRequest& request, const Plan& plan);
-
-// The verbs; `request.names` are PROJECT and runs.
-int run_status(const SubmitRequest& request);
-int run_cancel(const SubmitRequest& request);
 
 }  // namespace tessera::apps

@@ -2,12 +2,17 @@
 // subtracted.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace tessera {
 
 // "2026-11-29T12:41:11.204Z"
 std::string utc_now();
+
+// Seconds since a time that utc_now of this host gave; negative if the clock was set back. Nothing
+// if the text is no such time.
+std::optional<double> seconds_since_utc(const std::string& utc);
 
 // Seconds of the monotonic clock.
 double monotonic_seconds();

@@ -73,13 +73,16 @@ fs::path pid_file(const fs::path& run_dir, int attempt) {
 
 }  // namespace
 
-ProcessRef start_local(const LocalStart& start,
-                       const std::function<void(const ProcessRef&)>& accepted) {
-  if (::access(start.trainer.c_str(), X_OK) != 0) {
-    throw Error(ExitCode::refused, start.trainer.string(),
-                "the trainer is not there or not executable",
+void require_startable(const fs::path& trainer) {
+  if (::access(trainer.c_str(), X_OK) != 0) {
+    throw Error(ExitCode::refused, trainer.string(), "the trainer is not there or not executable",
                 "build it, or name it in the cluster file as trainer.path");
   }
+}
+
+ProcessRef start_local(const LocalStart& start,
+                       const std::function<void(const ProcessRef&)>& accepted) {
+  require_startable(start.trainer);
   make_directories(start.run_dir);
   const fs::path spec = start.run_dir / fmt::format("run.{}.json", start.attempt);
   if (fs::exists(spec))

@@ -25,9 +25,12 @@ struct LocalStart {
   std::vector<std::string> unset;          // taken out of the submitter's environment
 };
 
+// Error(refused) when the trainer is missing or not executable.
+void require_startable(const std::filesystem::path& trainer);
+
 // Starts the trainer on run.<attempt>.json, its output in out.<attempt>.0.0. `accepted` is called
 // when the process is known and on disk, before it begins; if it throws, nothing runs. Error(io),
-// Error(start: refused) when the trainer is missing.
+// Error(refused) when the trainer is missing.
 ProcessRef start_local(const LocalStart& start,
                        const std::function<void(const ProcessRef&)>& accepted);
 

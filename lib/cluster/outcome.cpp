@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/base/numbers.h"
 #include "lib/runlog/reader.h"
 
 namespace tessera::cluster {
@@ -32,6 +34,58 @@ std::optional<fs::path> log_of(const fs::path& run_dir, int attempt) {
     newest_restart = parts.restart;
   }
   return newest;
+}
+
+// Of rank 0's log of the attempt.
+std::optional<Status> footer_status(const fs::path& run_dir, int attempt) {
+  const auto path = log_of(run_dir, attempt);
+  if (!path) return std::nullopt;
+  try {
+    const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);
+    for (const runlog::Log& log : file.logs) {
+      if (log.footer) return log.footer->status;
+    }
+  } catch (const Error&) {
+    return std::nullopt;  // no longer readable
+  }
+  return std::nullopt;
+}
+
+// A cause that no process of the run can have told by its exit code.
+bool is_from_outside(Status status) {
+  return status == Status::timeout || status == Status::node_fail || status == Status::preempted ||
+         status == Status::cancelled || status == Status::host_oom;
+}
+
+// Of an attempt without a footer; nothing where all that is known is that it has ended.
+std::optional<Outcome> from_outside(const End& end) {
+  if (end.status && is_from_outside(*end.status)) return Outcome{*end.status, end.reason};
+  // Success without a footer is none: nothing was measured.
+  if (end.exit_code && *end.exit_code != 0) return outcome_of_exit(*end.exit_code);
+  if (end.status) return Outcome{*end.status, end.reason};
+  return std::nullopt;
+}
+
+Outcome from_footer(const runlog::Log& log, const End& end) {
+  const runlog::Footer& footer = *log.footer;
+  const runlog::StepStatistics& steps = footer.steps;
+  Outcome outcome{.status = footer.status,
+                  .reason = footer.reason,
+                  .tokens_per_s = steps.measured_s > 0
+                                      ? static_cast<double>(steps.tokens) / steps.measured_s
+                                      : 0,
+                  .wall_s = footer.wall_s.value_or(0),
+                  .cpu_share = footer.cpu_share.value_or(1),
+                  .build = log.facts.trainer.value_or("")};
+  if (log.facts.commit) outcome.build += " " + *log.facts.commit;
+  // The run knows only that it was told to end.
+  const bool told = footer.reason.starts_with("interrupted") &&
+                    (footer.status == Status::partial || footer.status == Status::failed);
+  if (!told || !end.status || !is_from_outside(*end.status)) return outcome;
+  if (*end.status == Status::cancelled) return outcome_of_cancelled(outcome);
+  if (outcome.status == Status::failed) outcome.status = *end.status;
+  outcome.reason = end.reason;
+  return outcome;
 }
 
 }  // namespace
@@ -70,15 +124,21 @@ Outcome outcome_of_exit(int exit_code) {
 }
 
 bool has_result(const fs::path& run_dir, int attempt, Status status) {
-  const auto path = log_of(run_dir, attempt);
-  if (!path) return false;
-  try {
-    const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);
-    return std::ranges::any_of(file.logs, [&](const auto& log) {
-      return log.footer.has_value() && log.footer->status == status;
-    });
-  } catch (const Error&) {
-    return false;  // no longer readable
+  const auto found = footer_status(run_dir, attempt);
+  return found == status;
+}
+
+bool has_footer(const fs::path& run_dir, int attempt) {
+  return footer_status(run_dir, attempt).has_value();
+}
+
+std::optional<int> written_exit_code(const fs::path& run_dir, int attempt) {
+  std::optional<int> code;
+  for (int restart = 0;; ++restart) {
+    const auto text = read_file_if_exists(run_dir / fmt::format("exit.{}.{}", attempt, restart));
+    if (!text) return code;
+    const auto number = parse_integer(text->substr(0, text->find('\n')));
+    if (number && *number >= 0 && *number <= 255) code = static_cast<int>(*number);
   }
 }
 
@@ -96,35 +156,21 @@ bool has_log(const fs::path& run_dir, int attempt) {
   return log_of(run_dir, attempt).has_value();
 }
 
-Outcome outcome_of_attempt(const fs::path& run_dir, int attempt, std::optional<int> exit_code) {
+Outcome outcome_of_attempt(const fs::path& run_dir, int attempt, const End& seen) {
+  End end = seen;
+  if (!end.exit_code) end.exit_code = written_exit_code(run_dir, attempt);
   const auto path = log_of(run_dir, attempt);
-  if (!path) {
-    if (!exit_code) return {Status::start_fail, "ended without a log"};
-    const Outcome outcome = outcome_of_exit(*exit_code);
-    // Success without a log is none: nothing was measured.
-    return outcome.status == Status::ok ? Outcome{Status::start_fail, "ended without a log"}
-                                        : outcome;
-  }
+  if (!path) return from_outside(end).value_or(Outcome{Status::start_fail, "ended without a log"});
   const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);
   const auto footer =
       std::ranges::find_if(file.logs, [](const auto& log) { return log.footer.has_value(); });
-  if (footer != file.logs.end()) {
-    const runlog::StepStatistics& steps = footer->footer->steps;
-    return {.status = footer->footer->status,
-            .reason = footer->footer->reason,
-            .tokens_per_s =
-                steps.measured_s > 0 ? static_cast<double>(steps.tokens) / steps.measured_s : 0,
-            .wall_s = footer->footer->wall_s.value_or(0),
-            .cpu_share = footer->footer->cpu_share.value_or(1)};
-  }
+  if (footer != file.logs.end()) return from_footer(*footer, end);
   const runlog::StepStatistics steps =
       file.logs.empty() ? runlog::StepStatistics{} : runlog::statistics(file.logs.front().steps);
-  std::string reason = "ended without a footer";
-  if (exit_code && *exit_code != 0)
-    reason = outcome_of_exit(*exit_code).reason + ", without a footer";
-  if (steps.measured > 0) return {Status::partial, reason};
-  if (exit_code && *exit_code != 0) return {outcome_of_exit(*exit_code).status, reason};
-  return {Status::failed, reason};
+  Outcome outcome = from_outside(end).value_or(Outcome{Status::failed, "ended"});
+  outcome.reason += outcome.reason == "ended" ? " without a footer" : ", without a footer";
+  if (steps.measured > 0) outcome.status = Status::partial;
+  return outcome;
 }
 
 }  // namespace tessera::cluster

@@ -74,6 +74,7 @@ struct OpenRun {
 struct OpenJob {
   std::string job;        // id; empty: never confirmed, found by its name
   std::string name;       // of an array's element: the array's
+  std::string host;       // from which it was handed over
   std::string since_utc;  // when it was handed over: how far back accounts are to be searched
   std::vector<OpenRun> runs;
 };
@@ -83,7 +84,8 @@ struct JobState {
     pending,
     running,
     ended,
-    absent,  // the cluster knows no such job: never did, or no more
+    absent,     // the cluster knows no such job: never did, or no more
+    elsewhere,  // cannot be known from this machine: `reason` says where it can
   };
   Phase phase = Phase::absent;
   std::string job;  // the id under which it was found; of an array looked up by name: the array's

@@ -44,7 +44,9 @@ std::string to_line(const Entry& entry) {
     if (!text.empty()) json[key] = text;
   };
   put("cluster", entry.cluster);
+  put("name", entry.name);
   put("job", entry.job);
+  if (entry.array) json["array"] = true;
   for (const RunRef& ref : entry.runs) {
     json["runs"].push_back(
         {{"run", ref.run}, {"id", ref.id}, {"rep", ref.repeat}, {"try", ref.attempt}});
@@ -89,7 +91,9 @@ Entry from_json(const Json& json) {
               .user = member<std::string>(json, "user"),
               .host = member<std::string>(json, "host"),
               .cluster = member<std::string>(json, "cluster"),
+              .name = member<std::string>(json, "name"),
               .job = member<std::string>(json, "job"),
+              .array = member<bool>(json, "array"),
               .build = member<std::string>(json, "build"),
               .reason = member<std::string>(json, "reason")};
   for (const Json& ref : member<Json>(json, "runs", Json::array())) {
@@ -210,7 +214,8 @@ void Ledger::append(Entry entry) {
 std::map<std::string, RunState> run_states(const Contents& contents) {
   std::map<std::string, RunState> states;
   for (const Entry& entry : contents.entries) {
-    for (const RunRef& ref : entry.runs) {
+    for (std::size_t i = 0; i < entry.runs.size(); ++i) {
+      const RunRef& ref = entry.runs[i];
       RunState& state = states[ref.run];
       state.ref = ref;
       const auto found = std::ranges::find(state.attempts, ref.attempt, &AttemptState::attempt);
@@ -221,8 +226,18 @@ std::map<std::string, RunState> run_states(const Contents& contents) {
       // cancel.
       if (attempt.last != Op::final || entry.op == Op::final) attempt.last = entry.op;
       if (entry.op == Op::cancel) attempt.cancelled = true;
-      attempt.user = entry.user;
-      attempt.host = entry.host;
+      if (entry.op == Op::accepted || entry.op == Op::adopted) attempt.confirmed = true;
+      if (entry.op == Op::intent) {
+        attempt.since_utc = entry.utc;
+        attempt.name = entry.name;
+        attempt.array = entry.array;
+        attempt.index = i;
+      }
+      // Whose it is, not who saw its end.
+      if (attempt.user.empty() || entry.op == Op::intent) {
+        attempt.user = entry.user;
+        attempt.host = entry.host;
+      }
       if (!entry.cluster.empty()) attempt.cluster = entry.cluster;
       if (!entry.job.empty()) attempt.job = entry.job;
       if (!entry.build.empty()) attempt.build = entry.build;

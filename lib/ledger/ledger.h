@@ -64,7 +64,9 @@ struct Entry {
   std::string user;
   std::string host;
   std::string cluster;
-  std::string job;                       // the cluster's name for it; local: pid
+  std::string name;                      // of an intent: the job's
+  std::string job;                       // its id there; local: pid
+  bool array = false;                    // of an intent: its runs are elements of an array
   std::vector<RunRef> runs;              // of a job; several when packed
   std::string build;                     // commit of the trainer
   std::optional<runlog::Status> status;  // of final
@@ -129,6 +131,12 @@ struct AttemptState {
   std::string reason;
   std::optional<double> queue_s;
   bool cancelled = false;  // a person told it to end; it may have ended before or otherwise
+  // Of its intent: when, the job's name, which of the job's runs it is.
+  std::string since_utc;
+  std::string name;
+  bool array = false;
+  std::size_t index = 0;
+  bool confirmed = false;  // the cluster has or had it: accepted or adopted
 };
 
 struct RunState {

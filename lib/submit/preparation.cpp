@@ -4,17 +4,18 @@
 
 #include "lib/base/process.h"
 #include "lib/flops/utilization.h"
+#include "lib/hardware/catalogue.h"
 #include "lib/submit/cpu_peak.h"
 
 namespace tessera::submit {
 
 // How the run's threads wait for each other, where nobody has said it. Spinning threads take the
 // cores from those that they wait for as soon as anything else runs: milliseconds an operation.
-void Preparation::set_waiting(std::map<std::string, std::string>& env) const {
+void Preparation::set_waiting(std::map<std::string, std::string>& env, bool here) const {
   for (const char* said : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
-    if (std::getenv(said) != nullptr || env.contains(said)) return;
+    if ((here && std::getenv(said) != nullptr) || env.contains(said)) return;
   }
-  if (options_.max_parallel > 1) {
+  if (here && options_.in_flight > 1) {
     env["OMP_WAIT_POLICY"] = "passive";
   } else {
     // A thirtieth of libgomp's own: as fast on an idle machine, half again as fast beside other
@@ -27,34 +28,47 @@ void Preparation::add(const sweep::Planned& point, const ledger::RunRef& ref) {
   points_[ref.run] = {.point = &point, .ref = ref};
 }
 
-void Preparation::operator()(cluster::LocalRun& run, const cluster::Company& company) {
-  const auto& [planned, ref] = points_.at(run.run);
-  const sweep::Point& point = planned->point;
+cluster::RunStart Preparation::start_of(const ledger::RunRef& ref,
+                                        const std::optional<Company>& company) {
+  const sweep::Planned& planned = *points_.at(ref.run).point;
+  const sweep::Point& point = planned.point;
+  const std::filesystem::path run_dir = options_.workspace / options_.project / ref.run;
   sweep::RunSpec spec;
   spec.project = options_.project;
-  spec.id = planned->id;
+  spec.id = planned.id;
   spec.run = ref.run;
-  spec.label = planned->label;
+  spec.label = planned.label;
   spec.repeat = ref.repeat;
   spec.repeats = options_.repeats;
   spec.attempt = ref.attempt;
+  spec.derived_from = planned.derived_from;
   spec.user = user_name();
   spec.point = point;
-  spec.microbatch = planned->microbatch;
-  spec.run_dir = run.start.run_dir.string();
-  spec.shared_with = company.shared_with;
+  spec.microbatch = planned.microbatch;
+  spec.run_dir = run_dir.string();
+  spec.shared_with = company ? company->shared_with : 0;
   spec.profile = options_.profile;
-  if (point.gpu == "cpu") {
-    if (company.running == 0) measure_peaks();
+  for (const cluster::GpuEntry& gpu : cluster_.gpus) {
+    if (gpu.name == point.gpu) spec.expect = gpu.expect;
+  }
+  if (point.gpu != "cpu") {
+    const auto known = hardware::peak(options_.catalogue, point.gpu, point.precision);
+    if (known.tflops) spec.peak = {.tflops = *known.tflops, .source = known.text};
+  } else if (company) {
+    if (company->running == 0) measure_peaks();
     if (const auto known = peaks_.find(point.threads); known != peaks_.end())
       spec.peak = known->second;
   }
-  run.start.spec_json = sweep::run_spec_json(spec);
-  run.start.env = options_.cluster.env;
-  set_waiting(run.start.env);
-  for (const auto& [name, value] : point.env) run.start.env[name] = value;
-  run.start.unset = planned->unset_env;
-  for (const std::string& name : planned->unset_env) run.start.env.erase(name);
+  cluster::RunStart start{.run = ref.run,
+                          .attempt = ref.attempt,
+                          .run_dir = run_dir,
+                          .spec_json = sweep::run_spec_json(spec),
+                          .env = cluster_.env,
+                          .unset = planned.unset_env};
+  if (point.gpu == "cpu") set_waiting(start.env, company.has_value());
+  for (const auto& [name, value] : point.env) start.env[name] = value;
+  for (const std::string& name : planned.unset_env) start.env.erase(name);
+  return start;
 }
 
 // Of all thread counts that are wanted, while nothing else runs: once runs overlap there is no such
@@ -72,7 +86,9 @@ void Preparation::measure_peaks() {
 
 bool Preparation::forget_peak_if_exceeded(const std::string& run,
                                           const cluster::Outcome& outcome) const {
-  const sweep::Point& point = points_.at(run).point->point;
+  const auto started = points_.find(run);
+  if (started == points_.end()) return false;  // of an earlier submit
+  const sweep::Point& point = started->second.point->point;
   const auto peak = peaks_.find(point.threads);
   if (point.gpu != "cpu" || outcome.tokens_per_s <= 0 || peak == peaks_.end() || !peak->second)
     return false;

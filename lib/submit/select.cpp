@@ -10,12 +10,13 @@ using runlog::Status;
 
 namespace {
 
-bool wanted(const ledger::AttemptState& attempt, Only only) {
+bool wanted(const ledger::AttemptState& attempt, const Selection& selection) {
   const Status status = attempt.status.value_or(Status::unknown);
   // Ended on request: by Ctrl-C, or by `submit cancel`.
   const bool interrupted =
       attempt.reason.starts_with("interrupted") || attempt.reason.starts_with("cancelled");
-  switch (only) {
+  if (status == Status::unknown && selection.force) return true;
+  switch (selection.only) {
     case Only::missing:
       return status == Status::missing || status == Status::cancelled ||
              (interrupted && (status == Status::partial || status == Status::failed));
@@ -24,6 +25,11 @@ bool wanted(const ledger::AttemptState& attempt, Only only) {
              status != Status::skipped && status != Status::unknown && status != Status::missing;
     case Only::oom:
       return status == Status::oom || status == Status::host_oom;
+    case Only::unknown:
+      return status == Status::unknown;
+    case Only::stale:
+      return (status == Status::ok || status == Status::partial) && !attempt.build.empty() &&
+             !selection.build.empty() && attempt.build != selection.build;
     case Only::all:
       return true;
   }
@@ -47,8 +53,9 @@ const ledger::AttemptState* deciding_attempt(const ledger::RunState& state) {
 }
 
 std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
-                           const std::map<std::string, ledger::RunState>& states, Only only,
-                           const std::string& user) {
+                           const std::map<std::string, ledger::RunState>& states,
+                           const Selection& selection, const std::string& user) {
+  const Only only = selection.only;
   const Verdict passed_over = only == Only::missing ? Verdict::done : Verdict::unselected;
   std::vector<Choice> choices;
   for (std::size_t i = 0; i < planned.size(); ++i) {
@@ -70,10 +77,15 @@ std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
           choice.status.reset();
         } else if (others && deciding.user != user) {
           choice.verdict = Verdict::others;
+        } else if (!wanted(deciding, selection)) {
+          choice.verdict = passed_over;
         } else {
-          choice.verdict = wanted(deciding, only) ? Verdict::start : passed_over;
+          const bool spent =
+              selection.most_attempts > 0 &&
+              state.attempts.size() >= static_cast<std::size_t>(selection.most_attempts);
+          choice.verdict = spent ? Verdict::exhausted : Verdict::start;
         }
-      } else if (only == Only::failed || only == Only::oom) {
+      } else if (only != Only::missing && only != Only::all) {
         choice.verdict = Verdict::unselected;
       }
       choices.push_back(std::move(choice));

@@ -15,15 +15,25 @@ enum class Only : std::uint8_t {
   missing,  // never run, cancelled, or interrupted
   failed,   // every final status but ok, partial, cancelled, skipped, unknown
   oom,      // oom and host-oom
+  unknown,  // handed over once, and the cluster no longer knows what became of it
+  stale,    // ended ok or partial, but with another build of the trainer
   all,      // also what is done: one more attempt each
+};
+
+struct Selection {
+  Only only = Only::missing;
+  bool force = false;     // runs whose end is unknown too
+  int most_attempts = 0;  // runs that had as many are passed over; 0: no limit
+  std::string build;      // of the trainer that would run now; empty: not known, nothing is stale
 };
 
 enum class Verdict : std::uint8_t {
   start,       // a new attempt
   done,        // ended, and `missing` asks only for what has not
-  unselected,  // not among what `failed` or `oom` asks for
+  unselected,  // not among what another selection than `missing` asks for
   running,     // an attempt is under way
   others,      // another user's, not touched
+  exhausted,   // had as many attempts as it may have
 };
 
 struct Choice {
@@ -39,8 +49,8 @@ const ledger::AttemptState* deciding_attempt(const ledger::RunState& state);
 // One choice per point and repeat, points outermost. `planned` holds id and run of the first
 // repeat. `states` must be reconciled: an attempt without a final status counts as running.
 std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
-                           const std::map<std::string, ledger::RunState>& states, Only only,
-                           const std::string& user);
+                           const std::map<std::string, ledger::RunState>& states,
+                           const Selection& selection, const std::string& user);
 
 }  // namespace tessera::submit
 
@@ -49,6 +59,7 @@ template <>
 struct Names<submit::Only> {
   using enum submit::Only;
   static constexpr std::pair<submit::Only, std::string_view> table[] = {
-      {missing, "missing"}, {failed, "failed"}, {oom, "oom"}, {all, "all"}};
+      {missing, "missing"}, {failed, "failed"}, {oom, "oom"},
+      {unknown, "unknown"}, {stale, "stale"},   {all, "all"}};
 };
 }  // namespace tessera

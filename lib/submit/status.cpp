@@ -6,12 +6,13 @@
 #include <csignal>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
 #include "lib/ledger/ledger.h"
 #include "lib/ledger/lock.h"
-#include "lib/submit/reconcile.h"
+#include "lib/submit/live_jobs.h"
 #include "lib/submit/select.h"
 
 namespace tessera::submit {
@@ -42,18 +43,129 @@ ledger::Contents require_ledger(const fs::path& project_dir) {
   throw Error(ExitCode::empty, run, "no run of this project that was started", fix);
 }
 
+// How an open attempt stands, by run; and the ends that nobody has written down yet.
+struct Asked {
+  std::map<std::string, RunStatus> open;
+  std::vector<ledger::Entry> finals;
+  std::vector<std::string> silent;
+  std::vector<LiveJob> live;  // whose jobs are there, whatever their phase
+};
+
+RunStatus open_status(const LiveJob& live, const cluster::JobState& state) {
+  using Phase = cluster::JobState::Phase;
+  RunStatus status;
+  status.cluster = live.cluster;
+  status.job = state.job.empty() ? live.job.job : state.job;
+  switch (state.phase) {
+    case Phase::pending:
+      status.status = Status::pending;
+      status.reason = state.reason;
+      if (state.never_starts) status.reason += ": it will never start";
+      break;
+    case Phase::elsewhere:
+      status.status = Status::unknown;
+      status.reason = fmt::format("runs on {}, which cannot be asked from here", state.reason);
+      break;
+    case Phase::absent:
+      status.status = Status::unknown;
+      status.reason = "handed over without an answer; the next submit looks for it";
+      break;
+    case Phase::running:
+    case Phase::ended:
+      status.status = Status::running;
+      status.reason = state.reason;
+      break;
+  }
+  return status;
+}
+
+// `user` empty: of all, where the cluster can tell.
+Asked ask_clusters(const fs::path& project_dir,
+                   const std::map<std::string, ledger::RunState>& states, Schedulers& schedulers,
+                   bool ask) {
+  Asked result;
+  std::set<std::pair<std::string, std::string>> users_of;  // cluster, user
+  for (const auto& [run, state] : states) {
+    for (const ledger::AttemptState& attempt : state.attempts) {
+      if (attempt.last != ledger::Op::final) users_of.insert({attempt.cluster, attempt.user});
+    }
+  }
+  const IsCancelled is_cancelled = cancelled_in(states);
+  for (const auto& [name, user] : users_of) {
+    std::vector<LiveJob> jobs = live_jobs(project_dir, states, user, name);
+    const auto all_unknown = [&](const std::string& why) {
+      for (const LiveJob& live : jobs) {
+        for (const ledger::RunRef& ref : live.refs) {
+          RunStatus& status = result.open[ref.run];
+          status.cluster = live.cluster;
+          status.job = live.job.job;
+          status.status = Status::unknown;
+          status.reason = why;
+        }
+      }
+    };
+    cluster::Scheduler* scheduler = schedulers.find(name);
+    if (scheduler == nullptr) {
+      all_unknown("its cluster cannot be asked");
+      result.silent.push_back(fmt::format("{}: {}", name, schedulers.why_not(name)));
+      continue;
+    }
+    if (scheduler->queues() && user != user_name()) {
+      all_unknown(fmt::format("{}'s job", user));
+      continue;
+    }
+    if (scheduler->queues() && !ask) {
+      all_unknown("its cluster was not asked");
+      continue;
+    }
+    std::vector<cluster::OpenJob> open;
+    for (const LiveJob& live : jobs) open.push_back(live.job);
+    std::vector<cluster::JobState> answers;
+    try {
+      answers = scheduler->query(open);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::unreachable) throw;
+      all_unknown("its cluster does not answer");
+      result.silent.push_back(fmt::format("{}: {}", name, error.what()));
+      continue;
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      // What starts at once and is not there has never begun.
+      const Reply reply = scheduler->queues() ? Reply::may_come : Reply::is_lost;
+      const Resolved resolved = resolve(jobs[i], answers[i], reply, is_cancelled);
+      for (const Ended& ended : resolved.ended) {
+        result.finals.push_back(ended.entry);
+        result.finals.back().user = user;
+      }
+      for (const LiveJob& live : resolved.rest) {
+        for (const ledger::RunRef& ref : live.refs)
+          result.open[ref.run] = open_status(live, answers[i]);
+        const bool there = answers[i].phase == cluster::JobState::Phase::pending ||
+                           answers[i].phase == cluster::JobState::Phase::running;
+        if (there) result.live.push_back(live);
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
-ProjectStatus project_status(const fs::path& project_dir) {
+ProjectStatus project_status(const fs::path& project_dir, Schedulers& schedulers, bool ask) {
   ledger::Contents contents = require_ledger(project_dir);
   ProjectStatus result;
   for (const ledger::Damage& damage : contents.damage) {
     result.damage.push_back(fmt::format("{}: {}", damage.where, damage.what));
   }
-  const Reconciled reconciled = reconcile_local(project_dir, ledger::run_states(contents));
-  contents.entries.insert(contents.entries.end(), reconciled.finals.begin(),
-                          reconciled.finals.end());
+  const auto before = ledger::run_states(contents);
+  Asked asked = ask_clusters(project_dir, before, schedulers, ask);
+  result.silent = std::move(asked.silent);
   // The ends found just now were not written by anyone yet.
+  const auto append = [&](std::vector<ledger::Entry> entries) {
+    contents.entries.insert(contents.entries.end(), entries.begin(), entries.end());
+  };
+  append(asked.finals);
+  append(lost_results(project_dir, before));
   const auto states = ledger::run_states(contents);
 
   std::vector<std::string> order;
@@ -78,49 +190,64 @@ ProjectStatus project_status(const fs::path& project_dir) {
           state.attempts, [](const auto& a) { return a.last != ledger::Op::final; });
       const ledger::AttemptState& attempt =
           open != state.attempts.end() ? *open : *deciding_attempt(state);
+      if (open != state.attempts.end()) {
+        if (const auto known = asked.open.find(run); known != asked.open.end()) {
+          status.status = known->second.status;
+          status.reason = known->second.reason;
+          status.job = known->second.job;
+        } else {
+          status.status = Status::unknown;
+        }
+      } else {
+        status.status = attempt.status.value_or(Status::unknown);
+        status.reason = attempt.reason;
+      }
       status.attempt = attempt.attempt;
       status.user = attempt.user;
       status.cluster = attempt.cluster;
-      const bool elsewhere =
-          std::ranges::find(reconciled.elsewhere, run) != reconciled.elsewhere.end();
-      if (open == state.attempts.end()) {
-        status.status = attempt.status.value_or(Status::unknown);
-        status.reason = attempt.reason;
-      } else {
-        status.status = elsewhere ? Status::unknown : Status::running;
-        if (elsewhere)
-          status.reason = fmt::format("runs on {}, which cannot be asked from here", attempt.host);
-      }
     }
     result.runs.push_back(std::move(status));
   }
   return result;
 }
 
-Cancellation cancel_runs(const fs::path& project_dir, const std::vector<std::string>& runs) {
+Cancellation cancel_runs(const fs::path& project_dir, Schedulers& schedulers,
+                         const std::vector<std::string>& runs) {
   const ledger::Contents contents = require_ledger(project_dir);
   const auto states = ledger::run_states(contents);
   for (const std::string& run : runs) {
     if (!states.contains(run)) throw_unknown_run(run, project_dir, states);
   }
-  const auto asked = [&](const std::string& run) {
+  const auto asked_for = [&](const std::string& run) {
     return runs.empty() || std::ranges::find(runs, run) != runs.end();
   };
   const std::string user = user_name();
-  const Reconciled reconciled = reconcile_local(project_dir, states);
-  for (const std::string& run : reconciled.elsewhere) {
-    if (!runs.empty() && asked(run)) {
-      throw Error(ExitCode::refused, run,
-                  fmt::format("runs on {}", states.at(run).attempts.back().host),
-                  "cancel it there");
-    }
-  }
-  for (const cluster::AdoptedRun& living : reconciled.living) {
-    const std::string& owner = states.at(living.run).attempts.back().user;
-    if (!runs.empty() && asked(living.run) && owner != user) {
-      throw Error(ExitCode::refused, living.run, fmt::format("is {}'s run", owner),
+  const Asked asked = ask_clusters(project_dir, states, schedulers, true);
+  for (const std::string& run : runs) {
+    const auto open = asked.open.find(run);
+    if (open == asked.open.end()) continue;
+    const std::string& owner = states.at(run).attempts.back().user;
+    if (owner != user)
+      throw Error(ExitCode::refused, run, fmt::format("is {}'s run", owner),
                   "only its user can cancel it");
+    if (open->second.status == Status::unknown)
+      throw Error(ExitCode::refused, run, open->second.reason, "cancel it there");
+  }
+  if (!asked.silent.empty())
+    throw Error(ExitCode::unreachable, "", asked.silent.front(), "nothing was cancelled");
+  std::vector<LiveJob> to_tell;
+  for (const LiveJob& live : asked.live) {
+    const bool mine = states.at(live.refs.front().run).attempts.back().user == user;
+    const auto named = std::ranges::count_if(
+        live.refs, [&](const ledger::RunRef& ref) { return asked_for(ref.run); });
+    if (!mine || named == 0) continue;
+    if (named != std::ssize(live.refs)) {
+      throw Error(ExitCode::refused, live.job.name,
+                  fmt::format("job {} holds {} runs that have not ended, not all of them named",
+                              live.job.job, live.refs.size()),
+                  "name all of them, or cancel the project");
     }
+    to_tell.push_back(live);
   }
   Cancellation result;
   const auto holder = ledger::lock_holder(project_dir);
@@ -142,24 +269,23 @@ Cancellation cancel_runs(const fs::path& project_dir, const std::vector<std::str
   }
   ledger::Ledger ledger(project_dir, user, host_name(),
                         lock ? ledger::Tail::mend : ledger::Tail::trust);
-  std::vector<const cluster::AdoptedRun*> to_tell;
-  for (const cluster::AdoptedRun& living : reconciled.living) {
-    const ledger::RunState& state = states.at(living.run);
-    if (!asked(living.run) || state.attempts.back().user != user) continue;
+  for (const LiveJob& live : to_tell) {
     ledger::Entry entry;
     entry.op = ledger::Op::cancel;
-    entry.cluster = state.attempts.back().cluster;
-    entry.runs = {state.ref};
-    entry.runs.front().attempt = living.attempt;
+    entry.cluster = live.cluster;
+    entry.runs = live.refs;
     ledger.append(entry);
-    to_tell.push_back(&living);
   }
-  // The submit hands the signal on to its runs: a second one would end them without a footer.
+  // The submit hands the signal on to the runs of this machine: a second one would end them without
+  // a footer.
   if (result.submit != 0 && ::kill(result.submit, SIGTERM) != 0) result.submit = 0;
-  for (const cluster::AdoptedRun* living : to_tell) {
-    if (result.submit != 0 || cluster::signal_local(living->process, SIGTERM))
-      result.runs.push_back(living->run);
+  std::map<std::string, std::vector<cluster::OpenJob>> by_cluster;
+  for (const LiveJob& live : to_tell) {
+    for (const ledger::RunRef& ref : live.refs) result.runs.push_back(ref.run);
+    const bool told = result.submit != 0 && !schedulers.find(live.cluster)->queues();
+    if (!told) by_cluster[live.cluster].push_back(live.job);
   }
+  for (const auto& [name, jobs] : by_cluster) schedulers.find(name)->cancel(jobs);
   return result;
 }
 

@@ -147,40 +147,37 @@ TEST_CASE("nothing left is not a wrong input") {
   CHECK(sweep("project: p\n", ExitCode::empty) == "no point is left; the sweep is empty");
 }
 
-TEST_CASE("what comes later is checked, then refused by name") {
+TEST_CASE("how it is submitted: wrong values are named, and what contradicts each other") {
   CHECK(flags({"--pack", "2"}).starts_with("--pack: '2' is no duration"));
-  CHECK(flags({"--pack", "2h"}, ExitCode::refused) == "--pack: is not there yet; leave it out");
+  CHECK(flags({"--time", "soon"}).starts_with("--time: 'soon' is no duration"));
   CHECK(flags({"--rate", "fast"}) == "--rate: 'fast' is not a positive number");
-  for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{"--rate", "5"},
-                                             {"--max-in-flight", "4"},
-                                             {"--max-gpu-hours", "4.5"},
-                                             {"--render", "x"},
-                                             {"--wait"},
-                                             {"--detach"},
-                                             {"--check"}}) {
-    CHECK(flags(arguments, ExitCode::refused) == arguments[0] + ": is not there yet; leave it out");
-  }
-  CHECK(flags({"--only", "stale"}, ExitCode::refused).starts_with("--only stale: is not there"));
-  for (const char* verb : {"init", "doctor", "logs", "rerun"})
-    CHECK(only({verb}, ExitCode::refused) == std::string(verb) + ": is not there yet");
+  CHECK(flags({"--max-gpu-hours", "0"}) == "--max-gpu-hours: '0' is not a positive number");
+  CHECK(flags({"--max-in-flight", "0"}).starts_with("--max-in-flight: 0 is out of range"));
+  CHECK(flags({"--only", "stal"}) == "--only: unknown value 'stal'; did you mean stale?");
+  CHECK(flags({"--RUN", "--check"}) == "--check: submits nothing, --RUN does; keep one of them");
+  CHECK(flags({"--RUN", "--render", "x"}) ==
+        "--render: submits nothing, --RUN does; keep one of them");
+  CHECK(flags({"--watch"}) == "--watch: goes with the verb status");
+  CHECK(only({"-m", "cpu-2m", "-s", "7", "7", "--batch_sizes", "8", "--RUN", "--pack", "2h"},
+             ExitCode::refused) ==
+        "--pack: this machine has no allocations to share; leave it out: runs follow each other "
+        "anyway");
 }
 
 TEST_CASE("--RUN refuses what can only be planned") {
-  CHECK(flags({"--RUN", "-c", "mpt-published", "--microbatch_size", "1"}, ExitCode::refused) ==
-        "--RUN: cluster mpt-published is of kind slurm, which can be planned for but not run on "
-        "yet; run on a cluster of kind local");
+  SubmitProgram submit;
+  submit.write("k8s.yaml",
+               "tessera_cluster: 1\nkind: kubernetes\ngpus: {cpu: {per_node: 1}}\n"
+               "trainer: {image: x}\n");
+  CHECK(submit.fault({"-m", "cpu-2m", "-s", "7", "7", "--batch_sizes", "8", "--microbatch_size",
+                      "1", "-c", "./k8s.yaml", "--set", "threads=1", "--RUN"},
+                     ExitCode::refused) ==
+        "--RUN: cluster k8s is of kind kubernetes, which can be planned for but not run on yet; "
+        "run on a cluster of kind local or slurm");
   CHECK(sweep("matrix: {model: 7b, seq_len: 8}\nbatch: {samples: 9}\n"
               "defaults: {gpus: 2}\n",
               ExitCode::empty)
             .starts_with("no point is left"));
-  SubmitProgram submit;
-  submit.write("s.yaml",
-               "tessera_sweep: 1\nmatrix: {model: cpu-2m, seq_len: 8, microbatch_size: 1}\n"
-               "batch: {samples: 8}\nlimits: {time: auto, pack: 2h}\n");
-  CHECK(submit.run({"--sweep", "s.yaml"}).exit_code == 0);
-  CHECK(submit.fault({"--sweep", "s.yaml", "--RUN"}, ExitCode::refused) ==
-        "--RUN: limits.pack of the sweep file: is not there yet");
 }
 
 TEST_CASE("llm-foundry's settings that are not done are refused with the reason") {

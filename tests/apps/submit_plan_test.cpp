@@ -244,9 +244,7 @@ TEST_CASE("the table shows 40 points and counts the rest, --all shows all") {
   CHECK(some.exit_code == 0);
   CHECK(some.out.find("... 176 more, shown with --all; points by axis:") != std::string::npos);
   CHECK(some.out.find("\n  precision: amp_bf16 209, amp_fp8 7\n") != std::string::npos);
-  CHECK(some.out.ends_with(
-      "\n216 points of project mpt. --RUN would refuse it: cluster mpt-published is of kind slurm, "
-      "which can be planned for but not run on yet; run on a cluster of kind local\n"));
+  CHECK(some.out.ends_with("\n216 points of project mpt. Submit with --RUN.\n"));
   CHECK(lines(some.out) < 60);
   const auto all = submit.run({"--sweep", "mpt-published", "--all"});
   CHECK(lines(all.out) == 1 + 216 + 2);

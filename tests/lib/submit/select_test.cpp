@@ -27,17 +27,17 @@ Choice choose(std::vector<ledger::AttemptState> attempts, Only only) {
   std::map<std::string, ledger::RunState> states;
   states[kOne[0].run] = {.ref = {.run = kOne[0].run, .id = kOne[0].id},
                          .attempts = std::move(attempts)};
-  return select(kOne, states, only, "kim").at(0);
+  return select(kOne, states, {.only = only}, "kim").at(0);
 }
 
 }  // namespace
 
 TEST_CASE("what was never run is started by missing and all, not by failed and oom") {
-  CHECK(select(kOne, {}, Only::missing, "kim").at(0).verdict == Verdict::start);
-  CHECK(select(kOne, {}, Only::missing, "kim").at(0).ref.attempt == 1);
-  CHECK(select(kOne, {}, Only::all, "kim").at(0).verdict == Verdict::start);
-  CHECK(select(kOne, {}, Only::failed, "kim").at(0).verdict == Verdict::unselected);
-  CHECK(select(kOne, {}, Only::oom, "kim").at(0).verdict == Verdict::unselected);
+  CHECK(select(kOne, {}, {.only = Only::missing}, "kim").at(0).verdict == Verdict::start);
+  CHECK(select(kOne, {}, {.only = Only::missing}, "kim").at(0).ref.attempt == 1);
+  CHECK(select(kOne, {}, {.only = Only::all}, "kim").at(0).verdict == Verdict::start);
+  CHECK(select(kOne, {}, {.only = Only::failed}, "kim").at(0).verdict == Verdict::unselected);
+  CHECK(select(kOne, {}, {.only = Only::oom}, "kim").at(0).verdict == Verdict::unselected);
 }
 
 TEST_CASE("every status is started by exactly the selections that name it") {
@@ -111,10 +111,52 @@ TEST_CASE("each repeat is a run of its own") {
   planned[0].repeats = 3;
   std::map<std::string, ledger::RunState> states;
   states["p--a-0123456789ab-r2"].attempts = {ended(1, Status::ok)};
-  const auto choices = select(planned, states, Only::missing, "kim");
+  const auto choices = select(planned, states, {.only = Only::missing}, "kim");
   REQUIRE(choices.size() == 3);
   CHECK(choices[0].verdict == Verdict::start);
   CHECK(choices[1].verdict == Verdict::done);
   CHECK(choices[2].ref.run == "p--a-0123456789ab-r3");
   CHECK(choices[2].ref.repeat == 3);
+}
+
+TEST_CASE("what nobody knows the end of is started only by its name or by force") {
+  std::map<std::string, ledger::RunState> states;
+  states[kOne[0].run].attempts = {ended(1, Status::unknown)};
+  const auto starts = [&](const Selection& selection) {
+    return select(kOne, states, selection, "kim").at(0).verdict == Verdict::start;
+  };
+  CHECK_FALSE(starts({}));
+  CHECK_FALSE(starts({.only = Only::failed}));
+  CHECK(starts({.only = Only::unknown}));
+  CHECK(starts({.force = true}));
+  states[kOne[0].run].attempts = {ended(1, Status::failed)};
+  CHECK_FALSE(starts({.only = Only::unknown}));
+}
+
+TEST_CASE("stale is what another build measured; what is not known is not stale") {
+  std::map<std::string, ledger::RunState> states;
+  auto& attempts = states[kOne[0].run].attempts;
+  attempts = {ended(1, Status::ok)};
+  const auto starts = [&](const std::string& build) {
+    return select(kOne, states, {.only = Only::stale, .build = build}, "kim").at(0).verdict ==
+           Verdict::start;
+  };
+  CHECK_FALSE(starts("0.1.0 b"));
+  attempts[0].build = "0.1.0 a";
+  CHECK(starts("0.1.0 b"));
+  CHECK_FALSE(starts("0.1.0 a"));
+  CHECK_FALSE(starts(""));
+  attempts[0].status = Status::failed;
+  CHECK_FALSE(starts("0.1.0 b"));
+}
+
+TEST_CASE("a run that had as many attempts as it may is passed over") {
+  std::map<std::string, ledger::RunState> states;
+  states[kOne[0].run].attempts = {ended(1, Status::failed), ended(2, Status::failed)};
+  const auto verdict = [&](int most) {
+    return select(kOne, states, {.only = Only::failed, .most_attempts = most}, "kim").at(0).verdict;
+  };
+  CHECK(verdict(0) == Verdict::start);
+  CHECK(verdict(3) == Verdict::start);
+  CHECK(verdict(2) == Verdict::exhausted);
 }

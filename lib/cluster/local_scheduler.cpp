@@ -1,0 +1,162 @@
+#include "lib/cluster/local_scheduler.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/cluster/local_process.h"
+#include "lib/cluster/outcome.h"
+
+namespace tessera::cluster {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kPoll_s = 0.02;
+
+class LocalScheduler final : public Scheduler {
+ public:
+  LocalScheduler(Cluster cluster, fs::path trainer, std::string user)
+      : cluster_(std::move(cluster)), trainer_(std::move(trainer)), user_(std::move(user)) {}
+
+  const Cluster& cluster() const override { return cluster_; }
+
+  Submission submit(const Job& job, const Accepted& accepted) override {
+    const ProcessRef process = start_local(
+        start_of(job), [&](const ProcessRef& started) { accepted(std::to_string(started.pid)); });
+    const RunStart& run = job.runs.front();
+    children_[{run.run_dir, run.attempt}] = {.process = process, .exit_code = {}};
+    return {.kind = Submission::Kind::accepted, .job = std::to_string(process.pid), .text = {}};
+  }
+
+  std::map<fs::path, std::string> render(const Job& job) const override {
+    std::map<fs::path, std::string> files;
+    for (const RunStart& run : job.runs)
+      files[run.run_dir / fmt::format("run.{}.json", run.attempt)] = run.spec_json + "\n";
+    return files;
+  }
+
+  std::string check(const Job& job) override {
+    const LocalStart start = start_of(job);
+    require_startable(start.trainer);
+    return fmt::format("{} can be started", start.trainer.string());
+  }
+
+  std::vector<JobState> query(std::span<const OpenJob> jobs) override {
+    std::vector<JobState> states;
+    for (const OpenJob& job : jobs) states.push_back(state_of(job));
+    return states;
+  }
+
+  void cancel(std::span<const OpenJob> jobs) override {
+    for (const OpenJob& job : jobs) {
+      const auto process = process_of(job);
+      if (process) signal_local(*process, SIGTERM);
+    }
+  }
+
+  std::vector<fs::path> outputs(const OpenRun& run) const override {
+    return {run.run_dir / fmt::format("out.{}.0.0", run.attempt)};
+  }
+
+  Limits limits() override { return {}; }
+  double poll_s() const override { return kPoll_s; }
+  bool queues() const override { return false; }
+
+ private:
+  struct Child {
+    ProcessRef process;
+    std::optional<int> exit_code;  // once it has ended
+  };
+
+  LocalStart start_of(const Job& job) const {
+    if (job.runs.size() != 1) {
+      throw Error(ExitCode::refused, "--pack", "this machine has no allocations to share",
+                  "leave it out: runs follow each other anyway");
+    }
+    const RunStart& run = job.runs.front();
+    return {.trainer = trainer_,
+            .run_dir = run.run_dir,
+            .attempt = run.attempt,
+            .spec_json = run.spec_json,
+            .user = user_,
+            .env = run.env,
+            .unset = run.unset};
+  }
+
+  std::optional<ProcessRef> process_of(const OpenJob& job) const {
+    if (job.runs.empty()) return std::nullopt;
+    const OpenRun& run = job.runs.front();
+    const auto child = children_.find({run.run_dir, run.attempt});
+    return child != children_.end() ? child->second.process
+                                    : local_process(run.run_dir, run.attempt);
+  }
+
+  JobState state_of(const OpenJob& job) {
+    const auto process = process_of(job);
+    JobState state;
+    if (!process) {
+      if (job.host == host_name()) return state;  // it never began
+      state.phase = JobState::Phase::elsewhere;
+      state.reason = job.host;
+      return state;
+    }
+    state.job = std::to_string(process->pid);
+    if (process->host != host_name()) {
+      state.phase = JobState::Phase::elsewhere;
+      state.reason = process->host;
+      return state;
+    }
+    const OpenRun& run = job.runs.front();
+    const auto child = children_.find({run.run_dir, run.attempt});
+    const bool ended =
+        child != children_.end() ? has_ended(child->second) : liveness(*process) != Liveness::alive;
+    if (!ended) {
+      state.phase = JobState::Phase::running;
+      state.reason = fmt::format("process {}", process->pid);
+      return state;
+    }
+    state.phase = JobState::Phase::ended;
+    if (child != children_.end()) {
+      state.exit_code = child->second.exit_code;
+      const Outcome outcome = outcome_of_exit(state.exit_code.value_or(0));
+      if (outcome.status != runlog::Status::ok) {
+        state.end = outcome.status;
+        state.end_reason = outcome.reason;
+      }
+    } else if (!has_log(run.run_dir, run.attempt)) {
+      // The process waits for the word of its submitter before it becomes the trainer.
+      state.end = runlog::Status::missing;
+      state.end_reason = "its submitter ended before it began";
+    }
+    return state;
+  }
+
+  static bool has_ended(Child& child) {
+    if (child.exit_code) return true;
+    int status = 0;
+    if (::waitpid(child.process.pid, &status, WNOHANG) != child.process.pid) return false;
+    child.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return true;
+  }
+
+  const Cluster cluster_;
+  const fs::path trainer_;
+  const std::string user_;
+  std::map<std::pair<fs::path, int>, Child> children_;  // by run folder and attempt
+};
+
+}  // namespace
+
+std::unique_ptr<Scheduler> local_scheduler(Cluster cluster, fs::path trainer, std::string user) {
+  return std::make_unique<LocalScheduler>(std::move(cluster), std::move(trainer), std::move(user));
+}
+
+}  // namespace tessera::cluster

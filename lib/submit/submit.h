@@ -1,0 +1,99 @@
+// Submits the points of a plan to one cluster: look what is there, select, record, hand over,
+// record; and, where it stays, wait for the ends and record those.
+//
+// Each job is an intent in the ledger (synced to disk) before the cluster hears of it, and has its
+// id there as soon as the cluster has said it. A submit that dies anywhere in between is followed
+// by one that finds what it left: no job is lost, none is doubled.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/cluster/outcome.h"
+#include "lib/cluster/scheduler.h"
+#include "lib/hardware/catalogue.h"
+#include "lib/submit/capabilities.h"
+#include "lib/submit/job_groups.h"
+#include "lib/submit/select.h"
+#include "lib/sweep/expand.h"
+
+namespace tessera::submit {
+
+// How long a run is expected to take; all 0: not known.
+struct RunTime {
+  double seconds = 0;
+  std::int64_t limit_s = 0;
+};
+
+struct SubmitOptions {
+  std::string project;
+  std::filesystem::path workspace;           // resolved
+  std::filesystem::path trainer;             // here; of a local cluster
+  std::optional<Capabilities> capabilities;  // of the trainer; nothing: it does not answer
+  hardware::Catalogue catalogue;
+  int repeats = 1;
+  Selection select;
+  int in_flight = 0;      // jobs at once; 0: as many as there are
+  bool wait = false;      // stay until all have ended; always so where the cluster keeps no queue
+  double rate_per_s = 0;  // hand-overs; 0: no limit
+  int max_failures = 3;   // refused jobs, after which no more is handed over
+  double pack_s = 0;      // 0: no packing
+  std::function<RunTime(const sweep::Planned&)> time_of;  // may be empty
+  bool break_lock = false;
+  bool profile = false;
+};
+
+struct Progress {
+  int total = 0;  // runs to be started now, and adopted ones
+  int ok = 0;
+  int failed = 0;     // ended with any other status
+  int submitted = 0;  // jobs handed over now
+  int pending = 0;    // runs on the cluster that wait
+  std::vector<std::string> running;
+};
+
+// What the caller shows; any may be empty.
+struct SubmitEvents {
+  std::function<void(const std::vector<Choice>&, int adopted)> selected;  // before anything starts
+  std::function<void(std::int64_t threads)> measuring;  // the CPU's peak, before the first run
+  std::function<void(const std::string& run, const cluster::Outcome&)> ended;
+  // The run was faster than the remembered peak, which has been forgotten.
+  std::function<void(const std::string& run)> peak_exceeded;
+  // The job will never start, as the cluster says; it stays there.
+  std::function<void(const std::string& job, const std::string& reason)> never_starts;
+  std::function<void(const std::string& text)> note;  // a job refused, the cluster busy or silent
+  std::function<void(const Progress&)> progress;      // several times a second while it stays
+};
+
+struct SubmitReport {
+  int started = 0;  // runs handed over
+  int jobs = 0;     // in so many jobs
+  int ok = 0;
+  int failed = 0;                               // ended with any status but ok
+  int cancelled = 0;                            // of `submit cancel`; not among the failed
+  int ok_before = 0;                            // done before, not started again
+  std::map<runlog::Status, int> not_ok_before;  // ended before, not asked for again
+  int unselected = 0;                           // not among what `only` asks for
+  int others = 0;                               // another user's
+  int on_cluster = 0;                           // runs that have not ended when it returns
+  int never_start = 0;                          // of them
+  int refused = 0;                              // runs that the cluster would not take
+  int not_started = 0;                          // interrupted before, or the cluster takes no more
+};
+
+// Takes the project's lock, brings the ledger up to what has happened, appends plan lines, then
+// what happens to each job. Error(locked, io, conflict, refused, unreachable): nothing is
+// half-written then, and what runs on this machine has been waited for.
+//
+// `interrupted`: no more is handed over. Runs on this machine are told to end and are waited for;
+// jobs on a cluster go on.
+SubmitReport submit_plan(const sweep::Expansion& plan, cluster::Scheduler& scheduler,
+                         const SubmitOptions& options, const SubmitEvents& events,
+                         const std::atomic<bool>& interrupted);
+
+}  // namespace tessera::submit
