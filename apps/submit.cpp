@@ -7,6 +7,7 @@
 #include "apps/plan.h"
 #include "apps/plan_memory.h"
 #include "apps/plan_table.h"
+#include "apps/plan_times.h"
 #include "apps/submit_flags.h"
 #include "apps/submit_run.h"
 #include "apps/submit_verbs.h"
@@ -26,17 +27,19 @@ int run_submit(int argc, const char* const* argv) {
   apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);
   for (const std::string& note : plan.expansion.notes) fmt::print(stderr, "submit: {}\n", note);
-  if (request.run) apps::drop_incapable(plan);
+  if (request.run || !request.render.empty() || request.check) apps::drop_incapable(plan);
   for (const std::string& note : apps::run_notes(plan)) fmt::print(stderr, "submit: {}\n", note);
   const bool is_empty = plan.expansion.points.empty();
-  if (!request.run || is_empty) {
+  const bool dry = !request.render.empty() || request.check;
+  if (is_empty || !(request.run || dry)) {
     if (request.json) {
       fmt::print("{}", apps::plan_json(plan));
     } else if (request.memory && !is_empty) {
       const std::string drops = apps::drop_lines(plan, request.all_rows);
       fmt::print("{}{}{}", apps::memory_tables(plan), drops.empty() ? "" : "\n", drops);
     } else {
-      fmt::print("{}", apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan)));
+      fmt::print("{}{}", apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan)),
+                 apps::time_lines(request, plan));
     }
   }
   if (is_empty) {
@@ -44,7 +47,10 @@ int run_submit(int argc, const char* const* argv) {
     throw Error(ExitCode::empty, "", "no point is left",
                 drops.empty() ? "the sweep is empty" : drops);
   }
-  return request.run ? apps::run_plan(request, plan) : 0;
+  if (request.run) return apps::run_plan(request, plan);
+  if (!request.render.empty()) apps::render_plan(request, plan);
+  if (request.check) apps::check_plan(request, plan);
+  return 0;
 }
 
 }  // namespace

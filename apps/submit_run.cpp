@@ -8,17 +8,21 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <vector>
 
+#include "apps/plan_times.h"
 #include "apps/progress.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/file.h"
 #include "lib/base/names.h"
 #include "lib/base/process.h"
 #include "lib/cluster/make_scheduler.h"
 #include "lib/ledger/state.h"
 #include "lib/runlog/footer.h"
-#include "lib/submit/schedulers.h"
+#include "lib/submit/job_of.h"
+#include "lib/submit/oom.h"
 #include "lib/submit/submit.h"
 
 namespace tessera::apps {
@@ -96,6 +100,7 @@ std::string summary(const submit::SubmitReport& sum, const std::string& only) {
   };
   add(sum.never_start, "of them will never start");
   add(sum.refused, "refused by the cluster");
+  add(sum.skipped, "not tried: less ran out of memory");
   add(sum.cancelled, "cancelled");
   add(sum.not_started, "not started");
   add(sum.ok_before, "done before");
@@ -167,15 +172,19 @@ std::optional<submit::Capabilities> capabilities_of(const Plan& plan, const std:
   return found == plan.capabilities.end() ? std::nullopt : std::optional(found->second);
 }
 
-void add(submit::SubmitReport& sum, const submit::SubmitReport& report) {
+// `again`: of the same points; what was before is counted already.
+void add(submit::SubmitReport& sum, const submit::SubmitReport& report, bool again) {
   sum.started += report.started;
   sum.ok += report.ok;
   sum.failed += report.failed;
   sum.cancelled += report.cancelled;
-  sum.ok_before += report.ok_before;
-  for (const auto& [status, count] : report.not_ok_before) sum.not_ok_before[status] += count;
-  sum.unselected += report.unselected;
-  sum.others += report.others;
+  if (!again) {
+    sum.ok_before += report.ok_before;
+    for (const auto& [status, count] : report.not_ok_before) sum.not_ok_before[status] += count;
+    sum.unselected += report.unselected;
+    sum.others += report.others;
+    sum.skipped += report.skipped;
+  }
   sum.not_started += report.not_started;
   sum.jobs += report.jobs;
   sum.on_cluster += report.on_cluster;
@@ -236,14 +245,28 @@ submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
   options.rate_per_s = local ? 0 : first_set(request.rate_per_s, cluster.rate_per_s);
   options.max_failures = request.max_failures;
   options.pack_s = static_cast<double>(request.pack_s);
-  if (!local && request.time_s > 0) {
-    options.time_of = [limit = request.time_s](const sweep::Planned&) {
-      return submit::RunTime{.seconds = static_cast<double>(limit), .limit_s = limit};
-    };
-  }
+  options.time_of = times_of(request, plan, cluster);
+  options.max_gpu_hours = request.max_gpu_hours;
+  options.stop_axis_after_oom = request.grid.limits.stop_axis_after_oom;
   options.break_lock = request.break_lock;
   options.profile = request.profile;
   return options;
+}
+
+// The plan with the retries of what has run out of memory so far. Whether there are any that were
+// not there before.
+bool add_retries(sweep::Expansion& plan, submit::SubmitOptions& options) {
+  const fs::path project_dir = options.workspace / options.project;
+  const auto states = ledger::run_states(ledger::read_ledger(project_dir));
+  submit::OomRetries retries =
+      submit::oom_retries(plan.points, options.project, options.repeats, states, project_dir);
+  for (sweep::Planned& point : plan.points) {
+    const auto smaller = retries.microbatches.find(point.id);
+    if (smaller != retries.microbatches.end()) point.microbatch = smaller->second;
+  }
+  options.select.also = {retries.again.begin(), retries.again.end()};
+  plan.points.insert(plan.points.end(), retries.derived.begin(), retries.derived.end());
+  return !retries.derived.empty() || !retries.again.empty();
 }
 
 // What is shown of a submission: lines that stay, and on a terminal one that says how far it is.
@@ -294,6 +317,76 @@ class Reporter {
 
 }  // namespace
 
+int render_plan(const SubmitRequest& request, const Plan& plan) {
+  require_runnable(request, plan);
+  const auto clusters = clusters_of(plan);
+  const fs::path workspace = workspace_of(request, plan, clusters);
+  const fs::path folder = request.render;
+  std::map<fs::path, std::string> files;
+  std::size_t jobs = 0;
+  for (const cluster::Cluster* cluster : clusters) {
+    const auto scheduler = cluster::make_scheduler(*cluster, user_name());
+    for (const cluster::Job& job :
+         submit::planned_jobs(share_of(plan, cluster->name, false), *scheduler,
+                              options_of(request, plan, *cluster, workspace))) {
+      ++jobs;
+      for (auto& [path, content] : scheduler->render(job))
+        files[folder / path.lexically_relative(workspace)] = content;
+    }
+  }
+  for (const auto& [path, content] : files) {
+    if (fs::exists(path)) {
+      throw Error(ExitCode::refused, path.string(), "is there already",
+                  "give --render a new folder");
+    }
+  }
+  for (const auto& [path, content] : files) {
+    make_directories(path.parent_path());
+    write_file_atomically(path, content);
+  }
+  fmt::print("{} job{} in {} file{} below {}; nothing was submitted\n", jobs, jobs == 1 ? "" : "s",
+             files.size(), files.size() == 1 ? "" : "s", fs::absolute(folder).string());
+  return 0;
+}
+
+int check_plan(const SubmitRequest& request, const Plan& plan) {
+  require_runnable(request, plan);
+  const auto clusters = clusters_of(plan);
+  const fs::path workspace = workspace_of(request, plan, clusters);
+  int refused = 0;
+  for (const cluster::Cluster* cluster : clusters) {
+    const auto scheduler = cluster::make_scheduler(*cluster, user_name());
+    // Jobs of one shape and limit get one answer.
+    using Shape = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+    std::map<Shape, std::vector<cluster::Job>> shapes;
+    for (cluster::Job& job : submit::planned_jobs(share_of(plan, cluster->name, false), *scheduler,
+                                                  options_of(request, plan, *cluster, workspace)))
+      shapes[{job.gpu, job.nodes, job.ranks, job.threads, job.time_limit_s}].push_back(
+          std::move(job));
+    for (const auto& [shape, jobs] : shapes) {
+      const cluster::Job& job = jobs.front();
+      std::string answer;
+      try {
+        answer = scheduler->check(job);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::refused) throw;
+        ++refused;
+        answer = fmt::format("refused: {}", error.what());
+      }
+      fmt::print(
+          "{}: {} job{} of {} {} on {} node{}{}: {}\n", cluster->name, jobs.size(),
+          jobs.size() == 1 ? "" : "s", job.ranks, job.gpu, job.nodes, job.nodes == 1 ? "" : "s",
+          job.time_limit_s > 0 ? ", " + duration_text(static_cast<double>(job.time_limit_s)) : "",
+          answer);
+    }
+  }
+  if (refused > 0) {
+    throw Error(ExitCode::refused, "--check",
+                fmt::format("{} kind{} of job would be refused", refused, refused == 1 ? "" : "s"));
+  }
+  return 0;
+}
+
 int run_plan(const SubmitRequest& request, const Plan& plan) {
   require_runnable(request, plan);
   handle_interrupts();
@@ -306,11 +399,17 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
     if (g_interrupted) break;
     const auto scheduler = cluster::make_scheduler(*cluster, user_name());
     const bool waits = request.wait || !scheduler->queues();
-    Reporter reporter(request, plan, waits);
-    add(sum, submit::submit_plan(share_of(plan, cluster->name, first), *scheduler,
-                                 options_of(request, plan, *cluster, workspace), reporter.events(),
-                                 g_interrupted));
+    sweep::Expansion share = share_of(plan, cluster->name, first);
+    submit::SubmitOptions options = options_of(request, plan, *cluster, workspace);
     first = false;
+    for (bool again = false;; again = true) {
+      const bool retries = request.retry_oom && add_retries(share, options);
+      if (again && !retries) break;
+      Reporter reporter(request, plan, waits);
+      add(sum, submit::submit_plan(share, *scheduler, options, reporter.events(), g_interrupted),
+          again);
+      if (!waits || g_interrupted) break;
+    }
   }
   fmt::print("{} in {}\n", summary(sum, request.only),
              duration_text(monotonic_seconds() - start_s));

@@ -77,7 +77,7 @@ std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
           choice.status.reset();
         } else if (others && deciding.user != user) {
           choice.verdict = Verdict::others;
-        } else if (!wanted(deciding, selection)) {
+        } else if (!wanted(deciding, selection) && !selection.also.contains(choice.ref.run)) {
           choice.verdict = passed_over;
         } else {
           const bool spent =

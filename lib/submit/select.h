@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,10 @@ enum class Only : std::uint8_t {
 
 struct Selection {
   Only only = Only::missing;
-  bool force = false;     // runs whose end is unknown too
-  int most_attempts = 0;  // runs that had as many are passed over; 0: no limit
-  std::string build;      // of the trainer that would run now; empty: not known, nothing is stale
+  bool force = false;          // runs whose end is unknown too
+  int most_attempts = 0;       // runs that had as many are passed over; 0: no limit
+  std::set<std::string> also;  // runs that are started as well, though they have ended
+  std::string build;  // of the trainer that would run now; empty: not known, nothing is stale
 };
 
 enum class Verdict : std::uint8_t {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <deque>
 #include <exception>
+#include <map>
 #include <random>
 #include <set>
 #include <thread>
@@ -18,12 +19,14 @@
 #include "lib/ledger/ledger.h"
 #include "lib/ledger/lock.h"
 #include "lib/ledger/state.h"
+#include "lib/submit/job_of.h"
 #include "lib/submit/live_jobs.h"
+#include "lib/submit/oom.h"
 #include "lib/submit/plan_lines.h"
 #include "lib/submit/preparation.h"
 #include "lib/submit/schedulers.h"
 #include "lib/submit/settle.h"
-#include "lib/sweep/identity.h"
+#include "lib/sweep/point_values.h"
 
 namespace tessera::submit {
 
@@ -86,6 +89,7 @@ class Submitter {
         project_dir_(options.workspace / options.project),
         ledger_(project_dir_, user_name(), host_name()),
         preparation_(options, scheduler.cluster(), events, interrupted),
+        wall_(options.stop_axis_after_oom),
         stays_(options.wait || !scheduler.queues()) {}
 
   SubmitReport run(const sweep::Expansion& plan) {
@@ -146,8 +150,12 @@ class Submitter {
     const ledger::Contents contents = ledger::read_ledger(project_dir_);
     const auto planned = planned_points(plan, options_.project, options_.repeats);
     append_plan(ledger_, contents, planned, plan.dropped);
-    const auto choices =
-        select(planned, ledger::run_states(contents), options_.select, user_name());
+    const auto states = ledger::run_states(contents);
+    const auto choices = select(planned, states, options_.select, user_name());
+    for (const Choice& choice : choices) {
+      points_[choice.ref.run] = &plan.points[choice.point];
+      if (is_out_of_memory(choice.status)) wall_.ran_out(plan.points[choice.point].point);
+    }
     int adopted = 0;
     for (const LiveJob& live : live_) adopted += static_cast<int>(live.refs.size());
     if (events_.selected) events_.selected(choices, adopted);
@@ -156,26 +164,17 @@ class Submitter {
     std::vector<ledger::RunRef> refs;
     for (const Choice& choice : choices) {
       count(report_, choice);
-      if (choice.verdict != Verdict::start) continue;
+      if (choice.verdict != Verdict::start || is_beyond_wall(choice.ref.run)) continue;
       const sweep::Planned& point = plan.points[choice.point];
       ledger::RunRef ref = choice.ref;
       ref.attempt = free_attempt(project_dir_ / ref.run, ref.attempt);
       preparation_.add(point, ref);
-      const RunTime time = options_.time_of ? options_.time_of(point) : RunTime{};
-      to_place.push_back({.shape = {.gpu = point.point.gpu,
-                                    .ranks = point.point.gpus,
-                                    .nodes = point.point.nodes,
-                                    .threads = point.point.threads},
-                          .seconds = time.seconds,
-                          .time_limit_s = time.limit_s});
+      to_place.push_back(place_of(point, options_));
       refs.push_back(std::move(ref));
     }
     progress_.total = static_cast<int>(refs.size()) + adopted;
-    const bool arrays =
-        scheduler_.queues() && scheduler_.cluster().array && options_.in_flight == 0;
-    const Grouping grouping{.pack_s = options_.pack_s,
-                            .array_size = arrays ? scheduler_.limits().max_array_size : 0};
-    for (const JobGroup& group : group_jobs(to_place, grouping)) {
+    require_budget(to_place);
+    for (const JobGroup& group : group_jobs(to_place, grouping_of(scheduler_, options_))) {
       Waiting& job = waiting_.emplace_back();
       job.shape = to_place[group.runs.front()].shape;
       job.array = group.array;
@@ -184,6 +183,42 @@ class Submitter {
     }
     // What was handed over before counts among what is in flight.
     for (const LiveJob& live : live_) chain_.push_back(live.job.job);
+  }
+
+  static bool is_out_of_memory(const std::optional<runlog::Status>& status) {
+    return status == runlog::Status::oom || status == runlog::Status::host_oom;
+  }
+
+  // Then the ledger says why it is not tried.
+  bool is_beyond_wall(const std::string& run) {
+    const sweep::Planned& point = *points_.at(run);
+    const auto reason = wall_.beyond(point.point);
+    if (!reason) return false;
+    ++report_.skipped;
+    ledger::Entry entry;
+    entry.op = ledger::Op::plan;
+    const auto values = sweep::values_of(point.point);
+    entry.dropped.push_back({.label = point.label,
+                             .reason = std::string(to_text(sweep::DropReason::memory)),
+                             .detail = *reason,
+                             .values = {values.begin(), values.end()}});
+    ledger_.append(std::move(entry));
+    return true;
+  }
+
+  // Of what would be handed over now, before any of it is.
+  void require_budget(std::span<const RunToPlace> runs) const {
+    if (options_.max_gpu_hours <= 0) return;
+    double hours = 0;
+    for (const RunToPlace& run : runs) {
+      const double seconds = run.seconds > 0 ? run.seconds : static_cast<double>(run.time_limit_s);
+      if (run.shape.gpu != "cpu") hours += seconds * static_cast<double>(run.shape.ranks) / 3600;
+    }
+    if (hours <= options_.max_gpu_hours) return;
+    throw Error(ExitCode::refused, "--max-gpu-hours",
+                fmt::format("{:.1f} GPU-hours are expected, {:.1f} may be spent", hours,
+                            options_.max_gpu_hours),
+                "fewer points, or a larger budget; nothing was submitted");
   }
 
   bool finished() const {
@@ -238,15 +273,14 @@ class Submitter {
   // False: not now.
   bool start_next() {
     Waiting& next = waiting_.front();
-    cluster::Job job;
-    job.name = sweep::job_name(next.refs.front().run, next.refs.front().attempt);
-    job.project = options_.project;
-    job.array = next.array;
-    job.gpu = next.shape.gpu;
-    job.ranks = next.shape.ranks;
-    job.nodes = next.shape.nodes;
-    job.threads = next.shape.threads;
-    job.time_limit_s = next.time_limit_s;
+    // What has run out of memory since.
+    std::erase_if(next.refs, [&](const ledger::RunRef& ref) { return is_beyond_wall(ref.run); });
+    if (next.refs.empty()) {
+      waiting_.pop_front();
+      return true;
+    }
+    cluster::Job job =
+        job_of(options_.project, next.refs, next.shape, next.array, next.time_limit_s);
     job.after = runs_before();
     for (const ledger::RunRef& ref : next.refs)
       job.runs.push_back(preparation_.start_of(ref, company()));
@@ -528,6 +562,9 @@ class Submitter {
     ++counted;
     ++(ok ? progress_.ok : progress_.failed);
     if (events_.ended) events_.ended(run, ended.outcome);
+    if (const auto known = points_.find(run);
+        known != points_.end() && is_out_of_memory(ended.outcome.status))
+      wall_.ran_out(known->second->point);
     if (!scheduler_.queues() && preparation_.forget_peak_if_exceeded(run, ended.outcome) &&
         events_.peak_exceeded)
       events_.peak_exceeded(run);
@@ -564,6 +601,8 @@ class Submitter {
   const fs::path project_dir_;
   ledger::Ledger ledger_;
   Preparation preparation_;
+  OomWall wall_;
+  std::map<std::string, const sweep::Planned*> points_;  // by run
   const bool stays_;
 
   std::deque<Waiting> waiting_;

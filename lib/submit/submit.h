@@ -44,6 +44,9 @@ struct SubmitOptions {
   int max_failures = 3;   // refused jobs, after which no more is handed over
   double pack_s = 0;      // 0: no packing
   std::function<RunTime(const sweep::Planned&)> time_of;  // may be empty
+  double max_gpu_hours = 0;  // expected of what would be handed over: more is refused; 0: no limit
+  // Points beyond one that ran out of memory on this axis are not tried (oom.h); empty: all are.
+  std::string stop_axis_after_oom;
   bool break_lock = false;
   bool profile = false;
 };
@@ -83,6 +86,7 @@ struct SubmitReport {
   int on_cluster = 0;                           // runs that have not ended when it returns
   int never_start = 0;                          // of them
   int refused = 0;                              // runs that the cluster would not take
+  int skipped = 0;                              // beyond what ran out of memory
   int not_started = 0;                          // interrupted before, or the cluster takes no more
 };
 

@@ -37,14 +37,13 @@ struct Exclude {
   std::string where;
 };
 
-// What a run may cost. Read and checked; acted on when clusters are.
+// What a run may cost, and how runs share a cluster.
 struct Limits {
   std::optional<std::int64_t> time_s;  // nothing: auto
   std::optional<std::int64_t> max_in_flight;
   std::optional<double> max_gpu_hours;
   std::optional<std::int64_t> pack_s;
-  std::string stop_axis_after_oom;
-  std::vector<std::string> given;  // keys that stand in the file
+  std::string stop_axis_after_oom;  // microbatch_size, seq_len or nothing
 };
 
 struct Grid {

@@ -1,0 +1,28 @@
+// From a planned run to what a cluster is given.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/cluster/scheduler.h"
+#include "lib/submit/job_groups.h"
+#include "lib/submit/preparation.h"
+
+namespace tessera::submit {
+
+// Where the run of a point may be placed.
+RunToPlace place_of(const sweep::Planned& point, const SubmitOptions& options);
+
+// How runs may share jobs on this cluster.
+Grouping grouping_of(cluster::Scheduler& scheduler, const SubmitOptions& options);
+
+// The jobs that would be handed over if nothing had ever been submitted: of every point and repeat,
+// as first attempts. Reads and writes nothing.
+std::vector<cluster::Job> planned_jobs(const sweep::Expansion& plan, cluster::Scheduler& scheduler,
+                                       const SubmitOptions& options);
+
+// A job without its runs.
+cluster::Job job_of(const std::string& project, const std::vector<ledger::RunRef>& refs,
+                    const RunShape& shape, bool array, std::int64_t time_limit_s);
+
+}  // namespace tessera::submit
