@@ -7,8 +7,7 @@
 #include <cstring>
 
 #include "lib/base/error.h"
-#include "lib/base/file.h"
-#include "lib/base/numbers.h"
+#include "lib/cluster/run_files.h"
 #include "lib/runlog/reader.h"
 
 namespace tessera::cluster {
@@ -132,16 +131,6 @@ bool has_footer(const fs::path& run_dir, int attempt) {
   return footer_status(run_dir, attempt).has_value();
 }
 
-std::optional<int> written_exit_code(const fs::path& run_dir, int attempt) {
-  std::optional<int> code;
-  for (int restart = 0;; ++restart) {
-    const auto text = read_file_if_exists(run_dir / fmt::format("exit.{}.{}", attempt, restart));
-    if (!text) return code;
-    const auto number = parse_integer(text->substr(0, text->find('\n')));
-    if (number && *number >= 0 && *number <= 255) code = static_cast<int>(*number);
-  }
-}
-
 Outcome outcome_of_cancelled(const Outcome& outcome) {
   Outcome told = outcome;
   if (outcome.status == Status::partial) told.reason = "cancelled by its user";
@@ -158,7 +147,7 @@ bool has_log(const fs::path& run_dir, int attempt) {
 
 Outcome outcome_of_attempt(const fs::path& run_dir, int attempt, const End& seen) {
   End end = seen;
-  if (!end.exit_code) end.exit_code = written_exit_code(run_dir, attempt);
+  if (const auto noted = noted_exit_code(run_dir, attempt)) end.exit_code = noted;
   const auto path = log_of(run_dir, attempt);
   if (!path) return from_outside(end).value_or(Outcome{Status::start_fail, "ended without a log"});
   const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);

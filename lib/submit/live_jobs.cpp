@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "lib/cluster/outcome.h"
+#include "lib/cluster/run_files.h"
 #include "lib/sweep/identity.h"
 
 namespace tessera::submit {
@@ -70,7 +71,7 @@ cluster::Outcome outcome_of(const LiveJob& live, std::size_t index, const JobSta
   const cluster::OpenRun& run = live.job.runs[index];
   const bool alone = live.refs.size() == 1;
   const bool has_log = cluster::has_log(run.run_dir, run.attempt);
-  if (!has_log && !cluster::written_exit_code(run.run_dir, run.attempt) && !alone) {
+  if (!has_log && !cluster::noted_exit_code(run.run_dir, run.attempt) && !alone) {
     return {Status::missing,
             state.end ? fmt::format("its allocation ended before its turn: {}", state.end_reason)
                       : "its allocation ended before its turn"};
@@ -140,7 +141,7 @@ void resolve_known(const LiveJob& live, const JobState& state, const IsCancelled
         fmt::format("job {} is in neither queue nor accounts, and it left no result",
                     live.job.job)};
     const bool told = cluster::has_footer(run.run_dir, run.attempt) ||
-                      cluster::written_exit_code(run.run_dir, run.attempt);
+                      cluster::noted_exit_code(run.run_dir, run.attempt);
     if (told) outcome = cluster::outcome_of_attempt(run.run_dir, run.attempt, {});
     finish(live, i, state, is_cancelled, outcome, result);
   }

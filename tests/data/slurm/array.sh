@@ -1,0 +1,84 @@
+#!/bin/bash
+# 3 runs of mpt, an array. `sbatch THIS_FILE` runs them again, as further attempts.
+#SBATCH --job-name=mpt--7b-s2048-8g-1f0c9a3b77de-a2
+#SBATCH --comment="tessera mpt mpt--7b-s2048-8g-1f0c9a3b77de mpt--7b-s2048-8g-2f0c9a3b77de mpt--7b-s2048-8g-3f0c9a3b77de"
+#SBATCH --partition=gpu
+#SBATCH --constraint=hgx
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=12
+#SBATCH --gres=gpu:h100:8
+#SBATCH --mem=0
+#SBATCH --time=01:00:00
+#SBATCH --signal=USR1@120
+#SBATCH --array=0-2
+#SBATCH --output=/dev/null
+#SBATCH --open-mode=append
+#SBATCH --no-requeue
+#SBATCH --wait-all-nodes=1
+#SBATCH --export=NIL
+
+export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}"
+unset SLURM_JWT # a token of the submitter
+
+trainer=/shared/bench/bin/tessera-trainer
+restart=${SLURM_RESTART_COUNT:-0}
+result=0
+ending=
+trap 'ending="it was told to end"' TERM
+
+# run FOLDER ATTEMPT [-u NAME | NAME=VALUE]...: one step, its specification in TESSERA_SPEC.
+run() {
+  local folder=$1 attempt=$2 code=0
+  shift 2
+  if ! cd "$folder"; then
+    echo "$folder: the run's folder is not there on $(hostname)"
+    result=19
+    return
+  fi
+  # Of a script that was started again: the trainer takes the next free attempt too.
+  while [ -e "log.$attempt.$restart.0.jsonl" ]; do attempt=$((attempt + 1)); done
+  if [ ! -x "$trainer" ]; then
+    echo "$trainer is not there or not executable on $(hostname)"
+    code=127
+  else
+    env "$@" srun \
+      --nodes=1 --ntasks=8 --ntasks-per-node=8 --cpus-per-task=12 --export=ALL --mpi=none --kill-on-bad-exit=1 \
+      --wait=60 \
+      --open-mode=append --output="out.$attempt.$restart.%t" "$trainer" || code=$?
+  fi
+  # Whole or not at all.
+  if ! { echo "$code" >".exit.$attempt.$restart" && mv -f ".exit.$attempt.$restart" "exit.$attempt.$restart"; }; then
+    echo "$folder: exit code $code cannot be noted"
+  fi
+  result=$code
+}
+export TESSERA_SPEC
+
+case $SLURM_ARRAY_TASK_ID in
+  0)
+    # mpt--7b-s2048-8g-1f0c9a3b77de, attempt 2
+    exec >>/shared/runs/mpt/mpt--7b-s2048-8g-1f0c9a3b77de/script.2.out 2>&1 || exit 19
+    IFS= read -r -d '' TESSERA_SPEC <<'END_OF_SPECIFICATION'
+{"schema":1,"run":"mpt--7b-s2048-8g-1f0c9a3b77de"}
+END_OF_SPECIFICATION
+    run /shared/runs/mpt/mpt--7b-s2048-8g-1f0c9a3b77de 2 -u NCCL_ALGO NCCL_PROTO=LL128
+    ;;
+  1)
+    # mpt--7b-s2048-8g-2f0c9a3b77de, attempt 2
+    exec >>/shared/runs/mpt/mpt--7b-s2048-8g-2f0c9a3b77de/script.2.out 2>&1 || exit 19
+    IFS= read -r -d '' TESSERA_SPEC <<'END_OF_SPECIFICATION'
+{"schema":1,"run":"mpt--7b-s2048-8g-2f0c9a3b77de"}
+END_OF_SPECIFICATION
+    run /shared/runs/mpt/mpt--7b-s2048-8g-2f0c9a3b77de 2 -u NCCL_ALGO NCCL_PROTO=LL128
+    ;;
+  2)
+    # mpt--7b-s2048-8g-3f0c9a3b77de, attempt 2
+    exec >>/shared/runs/mpt/mpt--7b-s2048-8g-3f0c9a3b77de/script.2.out 2>&1 || exit 19
+    IFS= read -r -d '' TESSERA_SPEC <<'END_OF_SPECIFICATION'
+{"schema":1,"run":"mpt--7b-s2048-8g-3f0c9a3b77de"}
+END_OF_SPECIFICATION
+    run /shared/runs/mpt/mpt--7b-s2048-8g-3f0c9a3b77de 2 -u NCCL_ALGO NCCL_PROTO=LL128
+    ;;
+esac
+exit "$result"
