@@ -1,0 +1,1 @@
+#include "tests/cluster/slurm_place.h"
