@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/cluster/local_scheduler.h"
+#include "lib/cluster/slurm_cluster.h"
 
 namespace tessera::cluster {
 
@@ -21,6 +22,7 @@ std::unique_ptr<Scheduler> make_scheduler(const Cluster& cluster, const std::str
     case Kind::local:
       return local_scheduler(cluster, local_trainer(cluster), user);
     case Kind::slurm:
+      return slurm_scheduler(cluster, {.trainer = local_trainer(cluster).string()});
     case Kind::slurm_rest:
     case Kind::kubernetes:
       break;
@@ -28,7 +30,7 @@ std::unique_ptr<Scheduler> make_scheduler(const Cluster& cluster, const std::str
   throw Error(ExitCode::refused, cluster.name,
               fmt::format("is of kind {}, which can be planned for but not run on yet",
                           to_text(cluster.kind)),
-              "run on a cluster of kind local");
+              "run on a cluster of kind local or slurm");
 }
 
 }  // namespace tessera::cluster
