@@ -53,7 +53,7 @@ void declare_sources(CLI::App& app, Options& options) {
   app.add_option("--gpu-catalogue", options.gpu_catalogue,
                  "GPUs and peaks to add; they win over those of log and built-in catalogue")
       ->type_name("FILE");
-  app.add_flag("--offline", options.offline, "Ask no cluster about runs without a log");
+  app.add_flag("--offline", options.offline, "Ask no cluster about runs that have not ended");
 }
 
 // A legal project's name that is no file or folder here, or is one of the workspace's projects too.
@@ -96,6 +96,7 @@ void require_place(const std::string& name, std::string_view where, const Option
 collect::Request make_request(const Options& options) {
   collect::Request request;
   request.selection = {.project = options.project, .filters = options.filters};
+  request.ask = !options.offline;
   if (!options.project.empty()) check_project(options.project, "--project");
   for (const std::string& place : options.places) {
     std::error_code ignored;

@@ -8,7 +8,9 @@
 #include <set>
 
 #include "collect/aggregate.h"
+#include "lib/base/process.h"
 #include "lib/ledger/plan_words.h"
+#include "lib/submit/ask.h"
 
 namespace tessera::collect {
 
@@ -24,6 +26,8 @@ class Ledgers {
     std::map<std::string, ledger::RunState> runs;
   };
 
+  explicit Ledgers(bool ask) : ask_(ask) {}
+
   const Known& of(const fs::path& project_folder, Notes& notes) {
     const fs::path folder = fs::absolute(project_folder).lexically_normal();
     const auto [at, added] = known_.try_emplace(folder);
@@ -32,11 +36,45 @@ class Ledgers {
       at->second.runs = ledger::run_states(at->second.contents);
       for (const ledger::Damage& damage : at->second.contents.damage)
         notes.add(damage.where, damage.what + "; left out");
+      ask_about(folder, at->second, notes);
     }
     return at->second;
   }
 
  private:
+  // Runs of this machine are told by their processes, those of a cluster by it.
+  void ask_about(const fs::path& folder, Known& known, Notes& notes) const {
+    const auto is_open = [](const ledger::AttemptState& attempt) {
+      return attempt.last != ledger::Op::final;
+    };
+    const bool any_open = std::ranges::any_of(known.runs, [&](const auto& each) {
+      return std::ranges::any_of(each.second.attempts, is_open);
+    });
+    if (!any_open) return;
+    submit::Schedulers schedulers(folder, user_name());
+    const submit::Asked asked = submit::ask_clusters(folder, known.runs, schedulers, ask_);
+    for (const std::string& silent : asked.silent)
+      notes.add(folder.string(), "not asked: " + silent);
+    const auto keeps_queue = [&](const std::string& cluster) {
+      const auto* scheduler = schedulers.find(cluster);
+      return scheduler == nullptr || scheduler->queues();
+    };
+    for (const ledger::Entry& entry : asked.finals) {
+      if (keeps_queue(entry.cluster)) known.contents.entries.push_back(entry);
+    }
+    known.runs = ledger::run_states(known.contents);
+    for (const auto& [run, open] : asked.open) {
+      if (!keeps_queue(open.cluster)) continue;
+      for (ledger::AttemptState& attempt : known.runs.at(run).attempts) {
+        if (!is_open(attempt)) continue;
+        attempt.seen = open.status;
+        attempt.seen_reason =
+            open.job.empty() ? open.reason : fmt::format("job {}: {}", open.job, open.reason);
+      }
+    }
+  }
+
+  const bool ask_;
   std::map<fs::path, Known> known_;
 };
 
@@ -48,7 +86,8 @@ struct LocatedRun {
 // All runs that are asked for, with logs or without.
 class Gatherer {
  public:
-  Gatherer(const Request& request, Notes& notes) : request_(request), notes_(notes) {}
+  Gatherer(const Request& request, Notes& notes)
+      : request_(request), notes_(notes), ledgers_(request.ask) {}
 
   std::vector<LocatedRun> gather(runlog::Depth depth) {
     std::vector<RunFiles> files;

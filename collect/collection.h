@@ -25,6 +25,7 @@ struct Request {
   std::vector<std::filesystem::path> logs;     // files, or folders whose every file is a log
   Selection selection;
   Catalogues catalogues;
+  bool ask = false;  // clusters, once each, about runs that the ledger knows no end of
   // Called after each run that was read, if set.
   std::function<void(std::size_t done, std::size_t total)> progress;
 };

@@ -102,6 +102,7 @@ std::string cause_of_end(const Attempt& attempt, const AttemptState* submitted) 
                : fmt::format("{}: {}", to_text(*submitted->status), submitted->reason);
   }
   if (submitted != nullptr && submitted->last == Op::cancel) return "cancelled";
+  if (submitted != nullptr && submitted->seen) return submitted->seen_reason;
   if (attempt.process && liveness(*attempt.process) == Liveness::dead)
     return process_name(*attempt.process) + " is gone";
   if (attempt.process) return process_name(*attempt.process) + " cannot be asked from here";
@@ -109,6 +110,13 @@ std::string cause_of_end(const Attempt& attempt, const AttemptState* submitted) 
 }
 
 Outcome without_footer(Outcome outcome, const Attempt& attempt, const AttemptState* submitted) {
+  const bool lives = submitted != nullptr &&
+                     (submitted->seen == Status::running || submitted->seen == Status::pending);
+  if (lives) {
+    // What is measured so far is no result yet.
+    outcome.footer.steps = {};
+    return with(outcome, *submitted->seen, submitted->seen_reason);
+  }
   if (attempt.process && liveness(*attempt.process) == Liveness::alive)
     return with(outcome, Status::running, process_name(*attempt.process));
   if (const auto failure = failure_in_events(attempt)) {
@@ -233,6 +241,7 @@ Outcome outcome_without_files(const AttemptState* submitted) {
   if (submitted == nullptr) return with({}, Status::missing, "selected, never submitted");
   const std::string job =
       submitted->job.empty() ? std::string() : fmt::format(" as job {}", submitted->job);
+  if (submitted->seen) return with({}, *submitted->seen, submitted->seen_reason);
   switch (submitted->last) {
     case Op::plan:
       return with({}, Status::missing, "selected, never submitted");

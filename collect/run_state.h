@@ -21,7 +21,8 @@ struct Outcome {
   }
 };
 
-// From rank 0's footer. Without one, in this order: a living process is running; an event that
+// From rank 0's footer. Without one, in this order: what its cluster says is pending or running; a
+// living process is running; an event that
 // names a failure is that failure; a final entry of the ledger is its status; at least one measured
 // step is partial; else failed, start-fail or unknown, whichever can be known. A cut log with
 // measured steps is partial even where the ledger says why it was cut: the reason tells.

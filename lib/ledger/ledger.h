@@ -137,6 +137,10 @@ struct AttemptState {
   bool array = false;
   std::size_t index = 0;
   bool confirmed = false;  // the cluster has or had it: accepted or adopted
+  // Of an open attempt, if its cluster was asked: pending, running or unknown. No part of the
+  // ledger.
+  std::optional<runlog::Status> seen;
+  std::string seen_reason;
 };
 
 struct RunState {
