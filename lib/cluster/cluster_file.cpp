@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "lib/base/file.h"
 #include "lib/model/data_folder.h"
@@ -249,6 +251,20 @@ void parse_common(Section& section, const Value& file, Cluster& cluster) {
     parse_identity(*identity, file, cluster);
 }
 
+// Where files of a bare name are, in the order of search: the user's own first.
+std::vector<fs::path> cluster_folders() {
+  std::vector<fs::path> folders;
+  const char* config = std::getenv("XDG_CONFIG_HOME");
+  const char* home = std::getenv("HOME");
+  if (config != nullptr && *config == '/') {
+    folders.push_back(fs::path(config) / "tessera/clusters");
+  } else if (home != nullptr && *home == '/') {
+    folders.push_back(fs::path(home) / ".config/tessera/clusters");
+  }
+  folders.push_back(data_folder() / "clusters");
+  return folders;
+}
+
 }  // namespace
 
 Cluster parse_cluster(const Value& value, const std::string& source) {
@@ -286,19 +302,23 @@ Cluster read_cluster(const std::string& path) {
 
 Cluster find_cluster(const std::string& name, const std::string& where) {
   std::error_code ignored;
-  const fs::path folder = data_folder() / "clusters";
+  const std::vector<fs::path> folders = cluster_folders();
   const bool bare = name.find('/') == std::string::npos;
   const std::string stem = name.ends_with(".yaml") ? name.substr(0, name.size() - 5) : name;
-  if (bare && fs::is_regular_file(folder / (stem + ".yaml"), ignored))
-    return read_cluster((folder / (stem + ".yaml")).string());
+  for (const fs::path& folder : folders) {
+    if (bare && fs::is_regular_file(folder / (stem + ".yaml"), ignored))
+      return read_cluster((folder / (stem + ".yaml")).string());
+  }
   if (is_file(name)) return read_cluster(name);
   if (!bare) throw_no_file(name, "cluster", where);
-  std::vector<std::string> known;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    known.push_back(entry.path().stem().string());
-  std::ranges::sort(known);
+  std::set<std::string> known;
+  for (const fs::path& folder : folders) {
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      if (entry.path().extension() == ".yaml") known.insert(entry.path().stem().string());
+    }
+  }
   throw Error(ExitCode::input, where, fmt::format("unknown cluster '{}'", name),
-              suggestion(stem, known));
+              suggestion(stem, std::vector<std::string>(known.begin(), known.end())));
 }
 
 }  // namespace tessera::cluster

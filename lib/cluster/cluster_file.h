@@ -1,5 +1,5 @@
 // Cluster files: `tessera_cluster: 1` YAML (docs/formats.md, "Cluster"), read and checked for all
-// kinds. Only `local` can run yet; the others are planned against.
+// kinds. `local` and `slurm` can run; the others are planned against.
 #pragma once
 
 #include <cstdint>
@@ -101,7 +101,9 @@ struct Cluster {
 Cluster parse_cluster(const Value& value, const std::string& source);
 Cluster read_cluster(const std::string& path);
 
-// A file, or a name in yamls/clusters. Unknown: Error(input) at `where` with the nearest name.
+// A name in the user's clusters ($XDG_CONFIG_HOME, else ~/.config, then tessera/clusters) or in
+// yamls/clusters, in this order, else a file. Unknown: Error(input) at `where` with the nearest
+// name.
 Cluster find_cluster(const std::string& name, const std::string& where);
 
 }  // namespace tessera::cluster

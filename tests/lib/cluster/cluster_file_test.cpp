@@ -2,8 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include "lib/base/process.h"
 #include "lib/cluster/surroundings.h"
+#include "tests/temporary.h"
 
 using namespace tessera;
 using namespace tessera::cluster;
@@ -46,6 +51,51 @@ TEST_CASE("built-in clusters") {
   } catch (const Error& error) {
     CHECK(std::string(error.what()) == "-c: unknown cluster 'lokal'; did you mean local?");
   }
+}
+
+TEST_CASE("the user's own clusters come before the built-in ones") {
+  const test::TemporaryFolder folder;
+  const auto restore = [name = std::string("XDG_CONFIG_HOME"),
+                        old = std::getenv("XDG_CONFIG_HOME")] {
+    old != nullptr ? ::setenv(name.c_str(), old, 1) : ::unsetenv(name.c_str());
+  };
+  std::filesystem::create_directories(folder / "tessera/clusters");
+  const auto write = [&](const std::string& name, const std::string& gpu) {
+    std::ofstream(folder / ("tessera/clusters/" + name))
+        << "tessera_cluster: 1\nkind: slurm\ngpus: {" << gpu << ": {per_node: 4}}\n";
+  };
+  write("hgx.yaml", "h200");
+  write("mpt-published.yaml", "mi300x");
+  write("notes.txt", "none");
+  ::setenv("XDG_CONFIG_HOME", folder.path().c_str(), 1);
+  CHECK(find_cluster("hgx", "").gpus[0].name == "h200");
+  CHECK(find_cluster("hgx.yaml", "").source == (folder / "tessera/clusters/hgx.yaml"));
+  CHECK(find_cluster("mpt-published", "").gpus[0].name == "mi300x");
+  CHECK(find_cluster("local", "").kind == Kind::local);
+  try {
+    find_cluster("hgy", "-c");
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) == "-c: unknown cluster 'hgy'; did you mean hgx?");
+  }
+  // Without it: the home folder's.
+  ::unsetenv("XDG_CONFIG_HOME");
+  const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "/";
+  std::filesystem::create_directories(folder / ".config");
+  std::filesystem::rename(folder / "tessera", folder / ".config/tessera");
+  ::setenv("HOME", folder.path().c_str(), 1);
+  CHECK(find_cluster("hgx", "").gpus[0].name == "h200");
+  ::setenv("HOME", home.c_str(), 1);
+  restore();
+}
+
+TEST_CASE("the example of a Slurm cluster is a file that is read") {
+  const Cluster example = find_cluster("slurm-example", "");
+  CHECK(example.kind == Kind::slurm);
+  CHECK(example.gpus.size() == 2);
+  CHECK(example.workspace.starts_with('/'));
+  CHECK(example.pretest.empty());
+  CHECK(example.fetch.empty());
 }
 
 TEST_CASE("a Slurm cluster, every key") {
