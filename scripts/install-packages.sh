@@ -7,6 +7,10 @@ build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
   libopenblas-openmp-dev ca-certificates)
 # libomp: clang-tidy reads sources with OpenMP.
 check=(clang-format-19 clang-tidy-19 libomp-19-dev binutils procps)
+# The tests of Slurm start a cluster of their own, which only root can.
+if [ "$(id -u)" = 0 ]; then
+  check+=(slurm-wlm slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin munge mariadb-server)
+fi
 
 case "${1:-build}" in
   build) wanted=("${build[@]}") ;;

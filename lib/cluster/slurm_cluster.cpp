@@ -17,6 +17,7 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/process.h"
+#include "lib/cluster/outcome.h"
 #include "lib/cluster/run_files.h"
 #include "lib/cluster/slurm_script.h"
 #include "lib/cluster/slurm_text.h"
@@ -144,14 +145,13 @@ JobState together(const std::vector<JobState>& states) {
   if (shown == states.end()) shown = with(JobState::Phase::pending);
   if (shown == states.end()) shown = states.begin();
   JobState state = *shown;
-  if (states.size() > 1 || state.job.find('_') != std::string::npos) {
-    state.job = array_of(state.job);
-    if (state.phase == JobState::Phase::ended) {
-      // How, each element tells.
-      state.end.reset();
-      state.end_reason.clear();
-      state.exit_code.reset();
-    }
+  if (state.job.find('_') == std::string::npos) return state;
+  state.job = array_of(state.job);
+  if (state.phase == JobState::Phase::ended) {
+    // How, each element tells.
+    state.end.reset();
+    state.end_reason.clear();
+    state.exit_code.reset();
   }
   return state;
 }
@@ -176,6 +176,8 @@ class SlurmScheduler final : public Scheduler {
     };
     if (!cluster_.fetch.empty()) refuse("fetch");
     if (!cluster_.pretest.empty()) refuse("pretest");
+    if (!cluster_.name_pattern.empty() && cluster_.name_pattern != "{project}--{slug}-{id}")
+      refuse("name");
   }
 
   const Cluster& cluster() const override { return cluster_; }
@@ -243,7 +245,7 @@ class SlurmScheduler final : public Scheduler {
     for (const OpenJob& job : jobs) {
       seen.push_back(look_up(job, queue, accounts.records));
       is_missing = is_missing || seen.back().empty();
-      is_vague = is_vague || std::ranges::any_of(seen.back(), is_vague_in_queue);
+      is_vague = is_vague || (std::ranges::any_of(seen.back(), is_vague_in_queue) && !noted(job));
     }
     if (is_missing || is_vague) {
       accounts = ask_accounts(jobs, is_missing);
@@ -386,16 +388,36 @@ class SlurmScheduler final : public Scheduler {
                  .end = Status::unknown,
                  .end_reason = "gone from the queue, and the accounts have no end of it"};
       }
-      if (is_vague_in_queue(one) && accounts_are_kept && !accounts_know && is_awaited(state.job)) {
+      if (is_vague_in_queue(one) && accounts_are_kept && !accounts_know && !noted(job) &&
+          is_awaited(state.job)) {
         state = {.phase = JobState::Phase::running,
                  .job = state.job,
                  .reason = "has failed; how, the accounts do not know yet"};
       }
       each.push_back(std::move(state));
     }
-    JobState state = together(each);
+    JobState state = job.job.empty() ? together(each) : each.front();
+    if (const auto code = noted(job);
+        code && *code != 0 && state.phase == JobState::Phase::ended && is_of_exit(state)) {
+      const Outcome outcome = outcome_of_exit(*code);
+      state.exit_code = *code;
+      state.end = outcome.status;
+      state.end_reason = fmt::format("exit code {}: {}", *code, outcome.reason);
+    }
     look_for_memory(job, state);
     return state;
+  }
+
+  // The exit code of a job with one run: what its script noted is exact, where the queue has none
+  // and the accounts fold those above 128.
+  static std::optional<int> noted(const OpenJob& job) {
+    return job.runs.size() == 1 ? noted_exit_code(job.runs[0].run_dir, job.runs[0].attempt)
+                                : std::nullopt;
+  }
+
+  // Whether the script ended by itself and failed: not ended by a limit, a node, a person.
+  static bool is_of_exit(const JobState& state) {
+    return state.end.has_value() && (state.exit_code || state.end == Status::failed);
   }
 
   // The queue knows every job that has not ended; the accounts hear of its end some seconds later.

@@ -22,7 +22,8 @@ struct SlurmOptions {
   double command_limit_s = 150;
 };
 
-// Error(refused) for what the file asks and is not acted on yet: fetch, pretest.
+// Error(refused) for what the file asks and is not acted on yet: fetch, pretest, a name
+// of its own.
 std::unique_ptr<Scheduler> slurm_scheduler(Cluster cluster, SlurmOptions options);
 
 }  // namespace tessera::cluster

@@ -245,6 +245,10 @@ result=0
 ending=
 trap 'ending="it was told to end"' TERM
 
+# What each rank runs. The first that fails notes its code (128 + n: by signal n); srun gives the largest of all, also of
+# the ranks that it ended because of that one.
+task='trap : TERM USR1; "$0"; code=$?; [ "$code" = 0 ] || (set -C; echo "$code" >"$1") 2>/dev/null; exit "$code"'
+
 # run FOLDER ATTEMPT [-u NAME | NAME=VALUE]...: one step, its specification in TESSERA_SPEC.
 run() {
   local folder=$1 attempt=$2 code=0
@@ -272,6 +276,7 @@ run() {
   fi
   # Of a script that was started again: the trainer takes the next free attempt too.
   while [ -e "log.$attempt.$restart.0.jsonl" ]; do attempt=$((attempt + 1)); done
+  rm -f ".failed.$attempt.$restart"
 )sh";
     if (cluster_.trainer.image.empty()) {
       line("  if [ ! -x \"$trainer\" ]; then");
@@ -283,7 +288,11 @@ run() {
     } else {
       command("  ");
     }
-    text_ += R"sh(  # Whole or not at all.
+    text_ += R"sh(  if [ -s ".failed.$attempt.$restart" ]; then
+    read -r code <".failed.$attempt.$restart"
+    rm -f ".failed.$attempt.$restart"
+  fi
+  # Whole or not at all.
   if ! { echo "$code" >".exit.$attempt.$restart" && mv -f ".exit.$attempt.$restart" "exit.$attempt.$restart"; }; then
     echo "$folder: exit code $code cannot be noted"
   fi
@@ -297,7 +306,8 @@ run() {
 }
 )sh";
     } else {
-      text_ += R"sh(  result=$code
+      text_ += R"sh(  # Slurm's accounts would show 139 as 11.
+  if [ "$code" -gt 128 ]; then result=18; else result=$code; fi
 }
 )sh";
     }
@@ -317,8 +327,8 @@ run() {
       options += words[i] + " ";
     }
     text_ += options + "\\\n";
-    line("{}  --open-mode=append --output=\"out.$attempt.$restart.%t\" \"$trainer\" || code=$?",
-         indent);
+    line("{}  --open-mode=append --output=\"out.$attempt.$restart.%t\" \\", indent);
+    line("{}  sh -c \"$task\" \"$trainer\" \".failed.$attempt.$restart\" || code=$?", indent);
   }
 
   void one_run(const RunStart& run, std::string_view indent) {

@@ -5,8 +5,9 @@
 // what the cluster file and the runs set.
 //
 // Of each run: one srun with a task a rank in the run's folder, TESSERA_SPEC from a quoted
-// here-document, out.<attempt>.<restart>.<rank> for people, srun's exit code in
-// exit.<attempt>.<restart>. What the script itself says is in script.<attempt>.out of the run.
+// here-document, out.<attempt>.<restart>.<rank> for people, the exit code of the rank that failed
+// first (128 + n: by signal n), else srun's, in exit.<attempt>.<restart>. What the script itself
+// says is in script.<attempt>.out of the run.
 #pragma once
 
 #include <cstdint>

@@ -27,6 +27,10 @@ result=0
 ending=
 trap 'ending="it was told to end"' TERM
 
+# What each rank runs. The first that fails notes its code (128 + n: by signal n); srun gives the largest of all, also of
+# the ranks that it ended because of that one.
+task='trap : TERM USR1; "$0"; code=$?; [ "$code" = 0 ] || (set -C; echo "$code" >"$1") 2>/dev/null; exit "$code"'
+
 # run FOLDER ATTEMPT [-u NAME | NAME=VALUE]...: one step, its specification in TESSERA_SPEC.
 run() {
   local folder=$1 attempt=$2 code=0
@@ -43,6 +47,7 @@ run() {
   fi
   # Of a script that was started again: the trainer takes the next free attempt too.
   while [ -e "log.$attempt.$restart.0.jsonl" ]; do attempt=$((attempt + 1)); done
+  rm -f ".failed.$attempt.$restart"
   if [ ! -x "$trainer" ]; then
     echo "$trainer is not there or not executable on $(hostname)"
     code=127
@@ -50,7 +55,12 @@ run() {
     env "$@" srun \
       --nodes=1 --ntasks=8 --ntasks-per-node=8 --cpus-per-task=12 --export=ALL --mpi=none --kill-on-bad-exit=1 \
       --wait=60 \
-      --open-mode=append --output="out.$attempt.$restart.%t" "$trainer" || code=$?
+      --open-mode=append --output="out.$attempt.$restart.%t" \
+      sh -c "$task" "$trainer" ".failed.$attempt.$restart" || code=$?
+  fi
+  if [ -s ".failed.$attempt.$restart" ]; then
+    read -r code <".failed.$attempt.$restart"
+    rm -f ".failed.$attempt.$restart"
   fi
   # Whole or not at all.
   if ! { echo "$code" >".exit.$attempt.$restart" && mv -f ".exit.$attempt.$restart" "exit.$attempt.$restart"; }; then

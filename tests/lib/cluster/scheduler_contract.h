@@ -63,8 +63,8 @@ eval "$(sed -n 's/.*"do":"\([^"]*\)".*/\1/p' <<<"$TESSERA_SPEC")"
   return path;
 }
 
-// Until it gets a signal, at most a minute.
-inline constexpr const char* kContractWait = "for i in $(seq 600); do sleep 0.1; done";
+// Until it gets a signal, at most five minutes.
+inline constexpr const char* kContractWait = "for i in $(seq 3000); do sleep 0.1; done";
 
 class Contract {
  public:

@@ -298,6 +298,21 @@ TEST_CASE("runs of one job follow each other, and one that fails does not end th
   CHECK(machine.read("c/exit.1.3") == "0\n");
 }
 
+TEST_CASE("a signal that ends a trainer is 128 and its number, and one that reaches its task too") {
+  const OnThisMachine machine;
+  const Job job = here({machine.run("a"), machine.run("b"), machine.run("c")});
+  std::ofstream(machine.folder() / "a/behaviour") << "kill -SEGV $$\n";
+  std::ofstream(machine.folder() / "b/behaviour") << "kill -KILL $$\n";
+  // Slurm signals all processes of a task: it outlives them to tell the trainer's end.
+  std::ofstream(machine.folder() / "c/behaviour")
+      << "trap 'exit 3' TERM; kill -TERM $PPID $$; kill -USR1 $PPID; sleep 1\n";
+  CHECK(machine.start(machine.cluster(), job).exit_code == 9);
+  CHECK(machine.read("a/exit.1.0") == "139\n");
+  CHECK(machine.read("b/exit.1.0") == "137\n");
+  CHECK(machine.read("c/exit.1.0") == "3\n");
+  CHECK(machine.read("a/.failed.1.0") == "(missing)");
+}
+
 TEST_CASE("a folder that is gone costs its run alone and is told") {
   const OnThisMachine machine;
   Job job = here({machine.run("a"), machine.run("b"), machine.run("c")});
@@ -353,8 +368,9 @@ TEST_CASE("near the time limit, and when it is told to end, a job begins no furt
   CHECK(machine.read("d/exit.1.0") == "(missing)");
 
   Job cancelled = here({machine.run("e"), machine.run("f")});
-  // Of its script: the trainer's parent is the stand-in's, which exec made one with env.
-  std::ofstream(machine.folder() / "e/behaviour") << "kill -TERM $PPID; sleep 0.2\n";
+  // Of its script: the trainer's parent is the task, which srun started, which the script did.
+  std::ofstream(machine.folder() / "e/behaviour")
+      << "kill -TERM $(cut -d' ' -f4 /proc/$PPID/stat); sleep 0.2\n";
   CHECK(machine.start(machine.cluster(), cancelled).exit_code == 0);
   CHECK(machine.read("e/exit.1.0") == "0\n");
   CHECK(machine.read("f/exit.1.0") == "(missing)");
