@@ -18,7 +18,7 @@ using Phase = JobState::Phase;
 namespace {
 
 Status logged(const RunStart& run) {
-  return outcome_of_attempt(run.run_dir, run.attempt, std::nullopt).status;
+  return outcome_of_attempt(run.run_dir, run.attempt, {}).status;
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ TEST_CASE("a script that a person starts again makes a further attempt of the ru
   CAPTURE(again.err);
   REQUIRE(again.exit_code == 0);
   REQUIRE(contract_wait([&] { return std::filesystem::exists(run.run_dir / "exit.2.0"); }));
-  CHECK(outcome_of_attempt(run.run_dir, 2, std::nullopt).status == Status::ok);
+  CHECK(outcome_of_attempt(run.run_dir, 2, {}).status == Status::ok);
   CHECK(std::filesystem::exists(run.run_dir / "log.1.0.0.jsonl"));
   CHECK(std::filesystem::exists(run.run_dir / "out.2.0.0"));
   // It has the name of the first, which stays the one that is meant.
@@ -169,7 +169,7 @@ TEST_CASE("a cancelled run has a true footer, and no further run of its job begi
   const JobState state = board.ended("cancelled");
   CHECK(state.end == Status::cancelled);
   CHECK(state.end_reason.starts_with("CANCELLED"));
-  const Outcome outcome = outcome_of_attempt(run.run_dir, 1, std::nullopt);
+  const Outcome outcome = outcome_of_attempt(run.run_dir, 1, {});
   CHECK(outcome.status == Status::partial);
   CHECK(outcome.reason == "interrupted");
   CHECK_FALSE(std::filesystem::exists(board.run("cancelled", 1).run_dir / "log.1.0.0.jsonl"));
@@ -253,7 +253,7 @@ TEST_CASE("a run that is told that its time limit is near ends with a true foote
   board.ended("limit-trainer");
   const RunStart& run = board.run("limit-trainer");
   CAPTURE(board.output(run));
-  const Outcome outcome = outcome_of_attempt(run.run_dir, 1, std::nullopt);
+  const Outcome outcome = outcome_of_attempt(run.run_dir, 1, {});
   CHECK(outcome.status == Status::partial);
   CHECK(outcome.reason == "time limit near");
 }

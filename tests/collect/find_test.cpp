@@ -198,7 +198,8 @@ TEST_CASE("the ledger's points without a log are rows, each with its status") {
   REQUIRE(rows.size() == 6);
   CHECK(rows[test::id_of(ran)].status == Status::ok);
   CHECK(rows[test::id_of(ran)].repeats_asked == 3);
-  CHECK(rows[submitted].status == Status::pending);
+  CHECK(rows[submitted].status == Status::unknown);
+  CHECK(rows[submitted].reason == "job 77: its cluster cannot be asked");
   CHECK(rows[submitted].facts.job == "77");
   CHECK(rows[submitted].facts.seq_len == 2048);
   CHECK(rows[submitted].model == "7b");

@@ -48,7 +48,7 @@ TEST_CASE("the exit code that a script noted last counts") {
 TEST_CASE("what was noted of a run outranks the exit code of its whole job") {
   const test::TemporaryFolder folder;
   write(folder / "exit.1.0", "12\n");
-  CHECK(outcome_of_attempt(folder.path(), 1, 9).status == runlog::Status::oom);
-  CHECK(outcome_of_attempt(folder.path(), 1, std::nullopt).status == runlog::Status::oom);
-  CHECK(outcome_of_attempt(folder.path(), 2, 13).status == runlog::Status::host_oom);
+  CHECK(outcome_of_attempt(folder.path(), 1, {.exit_code = 9}).status == runlog::Status::oom);
+  CHECK(outcome_of_attempt(folder.path(), 1, {}).status == runlog::Status::oom);
+  CHECK(outcome_of_attempt(folder.path(), 2, {.exit_code = 13}).status == runlog::Status::host_oom);
 }
