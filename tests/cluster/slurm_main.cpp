@@ -9,6 +9,7 @@
 #include <grp.h>
 #include <pwd.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -125,6 +126,7 @@ Part start(const std::string& title, const char* user, const std::vector<const c
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
   if (entry->pw_uid != 0) become(*entry);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // without the cluster there is nothing to test
   ::setenv("TESSERA_TEST_SLURM_FOLDER", work.c_str(), 1);
   int code = 1;
   {
