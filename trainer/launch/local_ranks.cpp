@@ -28,8 +28,6 @@ namespace tessera::trainer {
 
 namespace {
 
-constexpr std::chrono::seconds kToSpeak{10};  // of the others, after the first has failed
-constexpr std::chrono::seconds kToEnd{10};    // after SIGTERM
 constexpr int kNoProgram = 127;
 constexpr int kSignalled = 128;
 
@@ -129,7 +127,7 @@ class LocalRanks {
   LocalRanks& operator=(const LocalRanks&) = delete;
   ~LocalRanks() { end(); }
 
-  int wait(const std::atomic<int>& stop) {
+  int wait(const std::atomic<int>& stop, const Patience& patience) {
     bool handed_on = false;
     std::chrono::steady_clock::time_point next;
     int signal = SIGTERM;
@@ -142,12 +140,12 @@ class LocalRanks {
       const auto now = std::chrono::steady_clock::now();
       if (failed_ && !ending_) {
         ending_ = true;
-        next = now + kToSpeak;
+        next = now + patience.to_speak;
       } else if (failed_ && now >= next) {
         send(signal);
         signalled_ = true;
         signal = SIGKILL;
-        next = now + kToEnd;
+        next = now + patience.to_end;
       }
       child_signal_.wait();
     }
@@ -262,10 +260,10 @@ class LocalRanks {
 }  // namespace
 
 int run_local_ranks(int ranks, const std::vector<std::string>& command,
-                    const std::atomic<int>& stop) {
+                    const std::atomic<int>& stop, const Patience& patience) {
   if (ranks < 1 || command.empty())
     throw Error(ExitCode::internal, "run_local_ranks", fmt::format("{} ranks", ranks));
-  return LocalRanks(ranks, command).wait(stop);
+  return LocalRanks(ranks, command).wait(stop, patience);
 }
 
 }  // namespace tessera::trainer

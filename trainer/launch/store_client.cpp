@@ -64,10 +64,10 @@ class StoreClient final : public MeetingStore {
       lock.lock();
       changed_.wait_until(lock, SteadyClock::now() + kAnswerLimit, is_over);
     }
-    // First: whoever gave up has left since then.
+    // What came first: a rank may have been lost after all had met, and whoever gave up has left.
+    if (met_) return;
     if (!not_met_.empty()) throw Error(ExitCode::comm_error, "meeting", not_met_);
     if (lost_) throw_lost();
-    if (met_) return;
     throw_no_answer();
   }
 
@@ -216,27 +216,23 @@ class Search {
  public:
   Search(const wire::Token& token, const wire::Hello& hello) : token_(token), hello_(hello) {}
 
-  // The connection and, in `proof`, what to send next.
-  FileDescriptor run(const std::vector<Address>& addresses, bool names_too,
-                     SteadyClock::time_point until, std::string& proof) {
+  // The connection and, in `proof`, what to send next. Names come after numbers: to look one up may
+  // take seconds.
+  FileDescriptor run(std::vector<Address> addresses, SteadyClock::time_point until,
+                     std::string& proof) {
     constexpr std::chrono::milliseconds kHeadStart{250};
-    std::vector<Address> candidates;
-    for (const Address& address : addresses) {
-      const std::vector<Address> found = resolve(address, names_too);
-      if (found.empty() && names_too)
-        troubles_.push_back(fmt::format("{}: unknown name", to_text(address)));
-      candidates.insert(candidates.end(), found.begin(), found.end());
-    }
-    auto next = candidates.begin();
+    std::ranges::stable_partition(
+        addresses, [](const Address& address) { return !resolve(address, false).empty(); });
+    auto next = addresses.begin();
     SteadyClock::time_point next_at = SteadyClock::now();
-    while (SteadyClock::now() < until && (next != candidates.end() || !attempts_.empty())) {
-      if (next != candidates.end() && (attempts_.empty() || SteadyClock::now() >= next_at)) {
+    while (SteadyClock::now() < until && (next != addresses.end() || !attempts_.empty())) {
+      if (next != addresses.end() && (attempts_.empty() || SteadyClock::now() >= next_at)) {
         begin(*next++);
         next_at = SteadyClock::now() + kHeadStart;
         continue;
       }
       SteadyClock::time_point wake = until;
-      if (next != candidates.end()) wake = std::min(wake, next_at);
+      if (next != addresses.end()) wake = std::min(wake, next_at);
       for (const Attempt& attempt : attempts_) wake = std::min(wake, attempt.until);
       if (FileDescriptor found = wait(wake, proof)) return found;
     }
@@ -247,15 +243,19 @@ class Search {
   std::string troubles() const { return fmt::format("{}", fmt::join(troubles_, ", ")); }
 
  private:
-  void begin(const Address& numeric) {
+  void begin(const Address& address) {
     constexpr std::chrono::seconds kLimit{5};
-    std::string trouble;
-    Attempt attempt{.name = to_text(numeric), .until = SteadyClock::now() + kLimit};
-    attempt.socket = start_connecting(numeric, trouble);
-    if (attempt.socket) {
-      attempts_.push_back(std::move(attempt));
-    } else {
-      troubles_.push_back(fmt::format("{}: {}", attempt.name, trouble));
+    const std::vector<Address> found = resolve(address, true);
+    if (found.empty()) troubles_.push_back(fmt::format("{}: unknown name", to_text(address)));
+    for (const Address& numeric : found) {
+      std::string trouble;
+      Attempt attempt{.name = to_text(numeric), .until = SteadyClock::now() + kLimit};
+      attempt.socket = start_connecting(numeric, trouble);
+      if (attempt.socket) {
+        attempts_.push_back(std::move(attempt));
+      } else {
+        troubles_.push_back(fmt::format("{}: {}", attempt.name, trouble));
+      }
     }
   }
 
@@ -357,15 +357,13 @@ std::unique_ptr<MeetingStore> join_store(const FindRankZero& find, const Place& 
                           .host = host_name()};
   std::string trouble;
   std::chrono::milliseconds pause = kShortestPause;
-  // Names are looked up where numbers have not helped: that may take seconds.
-  bool names_too = false;
   do {
     std::string why;
     if (const auto rendezvous = find(why)) {
       Search search(rendezvous->token, hello);
       Connection connection;
       std::string proof;
-      connection.socket = search.run(rendezvous->addresses, names_too, until, proof);
+      connection.socket = search.run(rendezvous->addresses, until, proof);
       if (connection.socket && send_all(connection.socket, proof, until)) {
         const auto answer = verdict(connection.socket, connection.frames, until);
         if (answer && answer->kind == Kind::refused)
@@ -378,7 +376,6 @@ std::unique_ptr<MeetingStore> join_store(const FindRankZero& find, const Place& 
         why = search.troubles();
         if (why.empty()) why = "no address could be tried";
       }
-      names_too = true;
     }
     if (!why.empty()) trouble = why;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());

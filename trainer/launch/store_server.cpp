@@ -104,10 +104,11 @@ class StoreServer final : public MeetingStore {
   void wait_for_all(SteadyClock::time_point until) override {
     std::unique_lock lock(mutex_);
     wait(lock, until, [&] { return met_ || lost_ || !not_met_.empty(); });
+    // What came first: a rank may have been lost after all had met, and whoever gave up has left.
+    if (met_) return;
     if (!lost_) give_up();
-    // First: whoever gave up has left since then.
     if (!not_met_.empty()) throw Error(ExitCode::comm_error, "meeting", not_met_);
-    if (lost_) throw_lost();
+    throw_lost();
   }
 
   void set(const std::string& key, const std::string& value) override {
@@ -251,7 +252,6 @@ class StoreServer final : public MeetingStore {
         if (peer->stage != Peer::Stage::member) until = std::min(until, peer->until);
       }
       peers = peers_.size();
-      // Where there is no file left for one more, those that are here go first.
       const auto now = SteadyClock::now();
       if (now < accept_from_) until = std::min(until, accept_from_);
       if (!ending_ && now >= accept_from_) {
@@ -406,18 +406,19 @@ class StoreServer final : public MeetingStore {
   }
 
   void accept_all(int listener) {
-    while (true) {
+    // Not for ever: those that are members have their turn too.
+    for (std::size_t i = 0; i < kMostStrangers; ++i) {
       sockaddr_storage address{};
       socklen_t size = sizeof address;
       FileDescriptor socket(::accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
                                       SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EAGAIN) return;
+        // No file is left for it: a stranger's is taken, else it waits.
+        if (drop_oldest_stranger()) continue;
         constexpr std::chrono::milliseconds kPause{100};
-        if (errno != EAGAIN) {
-          drop_oldest_stranger();
-          accept_from_ = SteadyClock::now() + kPause;
-        }
+        accept_from_ = SteadyClock::now() + kPause;
         return;
       }
       set_options(socket);
@@ -438,10 +439,13 @@ class StoreServer final : public MeetingStore {
         std::ranges::count_if(peers_, [](const auto& peer) { return is_stranger(*peer); }));
   }
   // They stand in the order in which they came.
-  void drop_oldest_stranger() {
+  bool drop_oldest_stranger() {
     const auto oldest =
         std::ranges::find_if(peers_, [](const auto& peer) { return is_stranger(*peer); });
-    if (oldest != peers_.end()) refuse(**oldest, "stayed silent");
+    if (oldest == peers_.end()) return false;
+    refuse(**oldest, "stayed silent");
+    (*oldest)->socket = {};
+    return true;
   }
 
   // A rank whose connection ended without a word comes before those that say that they fail: they
