@@ -72,7 +72,8 @@ int secret() {
     try {
       const auto text = read_file_if_exists(entry.path() / "cmdline");
       if (text && text->find(token) != std::string::npos) return 1;
-    } catch (const Error&) {  // it has ended meanwhile
+    } catch (const Error&) {
+      continue;  // it has ended meanwhile
     }
   }
   return 0;

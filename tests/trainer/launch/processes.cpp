@@ -31,7 +31,11 @@ Process::Process(std::vector<std::string> command,
     const std::string text = *entry;
     if (!variables.contains(text.substr(0, text.find('=')))) environment.push_back(text);
   }
-  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : variables) {
+    std::string& text = environment.emplace_back(name);
+    text += "=";
+    text += value;
+  }
   std::vector<char*> arguments;
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
