@@ -223,19 +223,21 @@ class LocalRanks {
       was_ended_ = was_ended_ || rank == 0;
       return;
     }
-    if (!failed_) {
-      failed_ = code;
+    // A communication error follows from another's end, which may be noticed later.
+    const bool otherwise = code != static_cast<int>(ExitCode::comm_error);
+    if (!failed_ || (otherwise && !failed_otherwise_)) {
       const std::string how = WIFSIGNALED(status)
                                   ? fmt::format("was ended by signal {} ({})", WTERMSIG(status),
                                                 ::strsignal(WTERMSIG(status)))
                                   : fmt::format("ended with exit code {}", code);
-      std::fputs(fmt::format("trainer: rank {} {}{}\n", rank, how,
-                             ranks_.size() > 1 ? "; the others are given time to end" : "")
-                     .c_str(),
-                 stderr);
+      std::fputs(
+          fmt::format("trainer: rank {} {}{}\n", rank, how,
+                      ranks_.size() > 1 && !failed_ ? "; the others are given time to end" : "")
+              .c_str(),
+          stderr);
     }
-    if (!failed_otherwise_ && code != static_cast<int>(ExitCode::comm_error))
-      failed_otherwise_ = code;
+    if (!failed_) failed_ = code;
+    if (otherwise && !failed_otherwise_) failed_otherwise_ = code;
   }
 
   // Nothing is left behind, whatever happened.

@@ -373,8 +373,7 @@ std::unique_ptr<MeetingStore> join_store(const FindRankZero& find, const Place& 
           return std::make_unique<StoreClient>(std::move(connection), place.nodes);
         why = "rank 0 ended the connection";
       } else {
-        why = search.troubles();
-        if (why.empty()) why = "no address could be tried";
+        why = search.troubles();  // empty if time is over in the middle: what came before stands
       }
     }
     if (!why.empty()) trouble = why;
@@ -387,7 +386,7 @@ std::unique_ptr<MeetingStore> join_store(const FindRankZero& find, const Place& 
       fmt::format(
           "has not come within {}: {}",
           seconds_text(std::chrono::round<std::chrono::milliseconds>(SteadyClock::now() - start)),
-          trouble));
+          trouble.empty() ? "no address has answered" : trouble));
 }
 
 }  // namespace tessera::trainer

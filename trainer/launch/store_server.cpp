@@ -29,9 +29,8 @@ using wire::Frame;
 using wire::Kind;
 
 constexpr std::chrono::seconds kGreetingLimit{10};
-constexpr std::chrono::seconds kMomentToLeave{5};  // of the others, when rank 0 leaves
-constexpr std::chrono::seconds kMomentToHear{1};   // that rank 0 has left
-constexpr std::size_t kMostStrangers = 1024;       // connections that have not proved themselves
+constexpr std::chrono::seconds kMomentToHear{1};  // that rank 0 has left
+constexpr std::size_t kMostStrangers = 1024;      // connections that have not proved themselves
 
 // One connection.
 struct Peer {
@@ -73,9 +72,11 @@ void allow_files(int ranks) {
 
 class StoreServer final : public MeetingStore {
  public:
-  StoreServer(std::vector<FileDescriptor> listeners, const wire::Token& token, Place place)
+  StoreServer(std::vector<FileDescriptor> listeners, const wire::Token& token, Place place,
+              std::chrono::milliseconds moment)
       : place_(std::move(place)),
         token_(token),
+        moment_(moment),
         listeners_(std::move(listeners)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         members_(static_cast<std::size_t>(place_.ranks)),
@@ -92,7 +93,7 @@ class StoreServer final : public MeetingStore {
     if (std::uncaught_exceptions() > exceptions_) leave("it ended with an error");
     {
       std::unique_lock lock(mutex_);
-      wait(lock, SteadyClock::now() + kMomentToLeave, [&] { return present_ == 0; });
+      wait(lock, SteadyClock::now() + moment_, [&] { return present_ == 0; });
       broadcast({.kind = Kind::end});
       ending_ = true;
       end_by_ = SteadyClock::now() + kMomentToHear;
@@ -472,6 +473,7 @@ class StoreServer final : public MeetingStore {
 
   const Place place_;
   const wire::Token token_;
+  const std::chrono::milliseconds moment_;
   const int exceptions_ = std::uncaught_exceptions();
   const std::vector<FileDescriptor> listeners_;
   const FileDescriptor wake_;  // written to when there is something to send
@@ -500,8 +502,9 @@ class StoreServer final : public MeetingStore {
 }  // namespace
 
 std::unique_ptr<MeetingStore> serve_store(std::vector<FileDescriptor> listeners,
-                                          const wire::Token& token, const Place& place) {
-  return std::make_unique<StoreServer>(std::move(listeners), token, place);
+                                          const wire::Token& token, const Place& place,
+                                          std::chrono::milliseconds moment) {
+  return std::make_unique<StoreServer>(std::move(listeners), token, place, moment);
 }
 
 }  // namespace tessera::trainer

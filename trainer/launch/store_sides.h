@@ -1,6 +1,7 @@
 // The two sides of the store: rank 0, which serves it, and the others.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,11 +22,14 @@ class MeetingStore : public Store {
   virtual void wait_for_all(SteadyClock::time_point until) = 0;
 };
 
+inline constexpr std::chrono::milliseconds kMomentToLeave{5000};
+
 // Of rank 0 (store_server.cpp): a thread serves from now on. It never waits for one peer, holds
 // little for those that have not proved themselves, and cuts them off after 10 s. `listeners` do
-// not block.
+// not block. When it is destroyed the others have `moment` to leave.
 std::unique_ptr<MeetingStore> serve_store(std::vector<FileDescriptor> listeners,
-                                          const wire::Token& token, const Place& place);
+                                          const wire::Token& token, const Place& place,
+                                          std::chrono::milliseconds moment = kMomentToLeave);
 
 // How rank 0 is to be found, as of now; nothing, and `why`, if that is not known yet.
 using FindRankZero = std::function<std::optional<Rendezvous>(std::string& why)>;

@@ -63,6 +63,12 @@ int watch(Store& store) {
 void barrier(Store& store, const Place& place) {
   store.set("here." + std::to_string(place.rank), "");
   for (int rank = 0; rank < place.ranks; ++rank) store.get("here." + std::to_string(rank), kLong);
+  store.set("passed." + std::to_string(place.rank), "");
+}
+
+// None of the others is in the barrier any more, where it would notice at once.
+void wait_for_passed(Store& store, const Place& place) {
+  for (int rank = 0; rank < place.ranks; ++rank) store.get("passed." + std::to_string(rank), kLong);
 }
 
 int secret() {
@@ -87,16 +93,21 @@ int act(const std::string& action, Store& store, const Place& place) {
   if (action == "secret") return secret();
   if (action.starts_with("fail-")) {
     if (place.rank != number(5)) return watch(store);
+    wait_for_passed(store, place);
     store.leave("on purpose");
     return number(action.find('-', 5) + 1);
   }
   if (action.starts_with("die-")) {
-    if (place.rank == number(4)) ::kill(::getpid(), SIGKILL);
-    return watch(store);
+    if (place.rank != number(4)) return watch(store);
+    wait_for_passed(store, place);
+    ::kill(::getpid(), SIGKILL);
   }
   if (action.starts_with("deaf-")) {
-    if (place.rank == number(5)) std::_Exit(18);
     ::signal(SIGTERM, SIG_IGN);
+    if (place.rank == number(5)) {
+      wait_for_passed(store, place);
+      std::_Exit(18);
+    }
     while (true) pause();
   }
   while (stop == 0) pause();  // signal

@@ -15,6 +15,8 @@ namespace tessera::trainer::test {
 
 // Far more than anything takes, also on a busy machine.
 inline constexpr std::chrono::milliseconds kLong{60'000};
+// Longer than the program may run: what waits for its end fails by the time-out of ctest.
+inline constexpr std::chrono::milliseconds kHours{4 * 3'600'000};
 
 // Looks up in a map instead of the process's environment.
 Environment environment_of(std::map<std::string, std::string> variables);

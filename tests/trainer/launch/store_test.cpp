@@ -1,6 +1,9 @@
 #include "trainer/launch/store.h"
 
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -14,6 +17,7 @@
 #include "tests/trainer/launch/meeting.h"
 #include "trainer/launch/rendezvous.h"
 #include "trainer/launch/sockets.h"
+#include "trainer/launch/store_sides.h"
 
 using namespace tessera;
 using namespace tessera::trainer;
@@ -30,6 +34,56 @@ void check_all_good(const std::vector<Outcome>& outcomes) {
 std::string key_of(const char* what, int rank) {
   return what + std::to_string(rank);
 }
+
+// The ranks that come (rank 0 first) all wait for the others; the time of `hurried` is over as soon
+// as all of these are here, that of the rest is long.
+std::vector<Outcome> meet_without(const std::vector<int>& come, int ranks, int nodes, int hurried) {
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_on({.host = "127.0.0.1"}));
+  const Rendezvous rendezvous{
+      .token = wire::random_token(),
+      .addresses = {{.host = "127.0.0.1", .port = port_of(listeners.front())}}};
+  std::latch here(static_cast<std::ptrdiff_t>(come.size()));
+  return run_threads(static_cast<int>(come.size()), [&](int i) {
+    const Place own = place(come[static_cast<std::size_t>(i)], ranks, nodes);
+    const auto late = SteadyClock::now() + kHours;
+    const auto store = own.rank == 0
+                           ? serve_store(std::move(listeners), rendezvous.token, own)
+                           : join_store([&](std::string&) { return rendezvous; }, own, late);
+    here.arrive_and_wait();
+    store->wait_for_all(own.rank == hurried ? SteadyClock::now() : late);
+  });
+}
+
+// A port that nobody is given who asks for any (Linux gives them from 32768 on), with its
+// neighbour.
+int unused_port() {
+  for (int port = 20'001 + ::getpid() % 5'000; port < 32'000; port += 2) {
+    const Outcome outcome = outcome_of([&] {
+      listen_on({.host = "127.0.0.1", .port = port});
+      listen_on({.host = "127.0.0.1", .port = port + 1});
+    });
+    if (outcome.message.empty()) return port;
+  }
+  FAIL("no port is free");
+  return 0;
+}
+
+// A port that is taken, and where nobody listens.
+class DeadPort {
+ public:
+  DeadPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
+            0);
+  }
+  Address address() const { return {.host = "127.0.0.1", .port = port_of(socket_)}; }
+
+ private:
+  FileDescriptor socket_;
+};
 
 }  // namespace
 
@@ -100,24 +154,27 @@ TEST_CASE("a key that nobody sets is named when time is over") {
   }));
 }
 
-TEST_CASE("the ranks that have not come are named on all that have") {
-  const TemporaryFolder folder;
-  const int come[] = {0, 1, 2, 4, 5};
-  // Whether rank 0's time is over first, or another's.
+TEST_CASE("the ranks that have not come are named on all that have, whoever's time is over first") {
+  const std::vector<int> come{0, 1, 2, 4, 5};
   for (const int hurried : {0, 4}) {
     CAPTURE(hurried);
-    const auto outcomes = run_threads(5, [&](int i) {
-      const int rank = come[i];
-      open_store(place(rank, 8),
-                 {.run_dir = folder.path().string(), .limit = rank == hurried ? 1s : kLong},
-                 environment_of({}));
-    });
-    for (const Outcome& outcome : outcomes) {
+    for (const Outcome& outcome : meet_without(come, 8, 1, hurried)) {
       CHECK(outcome.code == ExitCode::comm_error);
-      CHECK(contains(outcome.message, "ranks 3, 6-7 have not come"));
+      CHECK(outcome.message == "meeting: ranks 3, 6-7 have not come");
     }
-    CHECK(std::filesystem::is_empty(folder.path()));
+    for (const Outcome& outcome : meet_without(come, 8, 2, hurried))
+      CHECK(outcome.message == "meeting: ranks 3 of node 0, 6-7 of node 1 have not come");
   }
+}
+
+TEST_CASE("a rank 0 that nobody joins names all, and leaves no file") {
+  const TemporaryFolder folder;
+  const auto outcome = outcome_of([&] {
+    open_store(place(0, 4), {.run_dir = folder.path().string(), .limit = 50ms}, environment_of({}));
+  });
+  CHECK(outcome.code == ExitCode::comm_error);
+  CHECK(outcome.message == "meeting: ranks 1-3 have not come");
+  CHECK(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_CASE("a missing rank 0 is named, with what was tried") {
@@ -133,20 +190,15 @@ TEST_CASE("a missing rank 0 is named, with what was tried") {
 TEST_CASE("what other starts left in the folder holds nobody up") {
   const TemporaryFolder folder;
   const auto path = rendezvous_path(folder.path(), 1, 0);
-  // A port where nobody listens any more.
-  int dead_port = 0;
-  {
-    const FileDescriptor listener = listen_on({.host = "127.0.0.1"});
-    dead_port = port_of(listener);
-  }
-  const std::vector<Address> dead{{.host = "127.0.0.1", .port = dead_port}};
+  const DeadPort nobody;
+  const std::vector<Address> dead{nobody.address()};
   for (const char* job : {"job", "another job"}) {
     CAPTURE(job);
     const RendezvousFile stale(path,
                                {.job = job, .token = wire::random_token(), .addresses = dead});
     // Alone with it, a rank says what it is.
     const auto alone = outcome_of([&] {
-      open_store(place(1, 2), {.run_dir = folder.path().string(), .limit = 50ms},
+      open_store(place(1, 2), {.run_dir = folder.path().string(), .limit = 300ms},
                  environment_of({}));
     });
     CHECK(contains(alone.message, std::string(job) == "job"
@@ -169,9 +221,11 @@ TEST_CASE("a rank that leaves with a reason is lost to all, at once where they w
       store.set(key_of("set.", rank), "before");
       store.get(key_of("set.", failing), kLong);
       if (rank == failing) return store.leave("the loss is not finite");
-      const Outcome outcome = outcome_of([&] { store.get("never", kLong); });
-      CHECK(outcome.code == ExitCode::comm_error);
-      CHECK(contains(outcome.message, key_of("rank ", failing) + ": the loss is not finite"));
+      for (int i = 0; i < 2; ++i) {  // when it is lost, and afterwards
+        const Outcome outcome = outcome_of([&] { store.get("never", kHours); });
+        CHECK(outcome.code == ExitCode::comm_error);
+        CHECK(outcome.message == key_of("rank ", failing) + ": the loss is not finite");
+      }
       const auto lost = store.lost();
       REQUIRE(lost.has_value());
       CHECK(lost->rank == failing);
@@ -285,31 +339,21 @@ TEST_CASE("several nodes meet through the interface that is named") {
   CHECK(contains(outcome.message, "TESSERA_INTERFACE: this machine has no interface 'nosuch7'"));
 }
 
-TEST_CASE("a missing or lost rank of several nodes is named with its node and host") {
+TEST_CASE("a lost rank of several nodes is named with its node") {
   const TemporaryFolder folder;
-  const StoreOptions options{.run_dir = folder.path().string(), .limit = 1s};
-  const Environment lo = environment_of({{"TESSERA_INTERFACE", "lo"}});
-  for (const Outcome& outcome :
-       run_threads(3, [&](int rank) { open_store(place(rank, 4, 2), options, lo); }))
-    CHECK(contains(outcome.message, "rank 3 of node 1 has not come"));
-
   for (const Outcome& outcome : run_threads(4, [&](int rank) {
          const auto store =
-             open_store(place(rank, 4, 2), {.run_dir = options.run_dir, .limit = kLong}, lo);
+             open_store(place(rank, 4, 2), {.run_dir = folder.path().string(), .limit = kLong},
+                        environment_of({{"TESSERA_INTERFACE", "lo"}}));
          if (rank == 2) return store->leave("out of memory");
-         store->get("never", kLong);
+         store->get("never", kHours);
        })) {
     if (!outcome.message.empty()) CHECK(outcome.message == "rank 2 of node 1: out of memory");
   }
 }
 
 TEST_CASE("torchrun's ranks meet on the port behind its own") {
-  int port = 0;
-  {
-    // Two neighbours that are free now.
-    const FileDescriptor listener = listen_on({.host = "127.0.0.1"});
-    port = port_of(listener) - 1;
-  }
+  const int port = unused_port();
   const Environment variable =
       environment_of({{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", std::to_string(port)}});
   const auto torchrun = [](int rank, const char* job) {
@@ -323,11 +367,14 @@ TEST_CASE("torchrun's ranks meet on the port behind its own") {
     for (int other = 0; other < 3; ++other) store->get(key_of("r", other), kLong);
   }));
   // Another run's ranks on that port are strangers.
-  const auto outcomes = run_threads(2, [&](int rank) {
-    open_store(torchrun(rank, rank == 0 ? "myrun.0" : "other.0"), {.limit = 1s}, variable);
-  });
-  CHECK(contains(outcomes[0].message, "ranks 1-2 have not come"));
-  CHECK(contains(outcomes[1].message, "a trainer with another token is there"));
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_on({.host = "127.0.0.1", .port = port + 1}));
+  const auto other = serve_store(std::move(listeners), wire::derived_token("torchrun:other.0"),
+                                 torchrun(0, "other.0"));
+  const Outcome foreign =
+      outcome_of([&] { open_store(torchrun(1, "myrun.0"), {.limit = 300ms}, variable); });
+  CHECK(foreign.code == ExitCode::comm_error);
+  CHECK(contains(foreign.message, "a trainer with another token is there"));
   for (const char* bad : {"", "x", "65535"}) {
     const auto outcome = outcome_of([&] {
       open_store(torchrun(1, "myrun.0"), {.limit = kLong},

@@ -192,19 +192,18 @@ TEST_CASE(
 }
 
 TEST_CASE("who was refused stands in the message that somebody is missing") {
-  const TemporaryFolder folder;
-  const auto outcomes = run_threads(2, [&](int i) {
-    if (i == 0) {
-      open_store(place(0, 2), {.run_dir = folder.path().string(), .limit = 1s}, environment_of({}));
-      return;
-    }
-    const FileDescriptor socket = connected_to(wait_for_rendezvous(folder.path().string()).port);
-    say(socket, "GET / HTTP/1.1\r\n");
+  std::vector<FileDescriptor> listeners;
+  listeners.push_back(listen_on({.host = "127.0.0.1"}));
+  const int port = port_of(listeners.front());
+  const auto store = serve_store(std::move(listeners), wire::random_token(), place(0, 2));
+  for (const char* bytes : {"SSH-2.0-OpenSSH_9.2\r\n", "GET / HTTP/1.1\r\n"}) {
+    const FileDescriptor socket = connected_to(port);
+    say(socket, bytes);
     hear_until_end(socket);
-  });
-  CHECK(contains(outcomes[0].message,
-                 "rank 1 has not come; 1 connection was refused, the last of 127.0.0.1, which is "
-                 "no rank of a trainer"));
+  }
+  CHECK(outcome_of([&] { store->wait_for_all(SteadyClock::now()); }).message ==
+        "meeting: rank 1 has not come; 2 connections were refused, the last of 127.0.0.1, which is "
+        "no rank of a trainer");
 }
 
 TEST_CASE("a member that begins to talk nonsense is lost") {
