@@ -13,7 +13,7 @@ using NodeOf = std::function<int(int rank)>;
 // -1 for all if it cannot be known.
 NodeOf expected_nodes(const std::vector<int>& node_of, int nodes) {
   const int ranks = static_cast<int>(node_of.size());
-  const NodeOf unknown = [](int) { return -1; };
+  NodeOf unknown = [](int) { return -1; };
   if (nodes <= 1 || ranks % nodes != 0) return unknown;
   const int per_node = ranks / nodes;
   for (const NodeOf& order : {NodeOf([=](int rank) { return rank / per_node; }),

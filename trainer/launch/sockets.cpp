@@ -259,7 +259,7 @@ bool send_all(const FileDescriptor& connection, std::string_view bytes,
   while (!bytes.empty()) {
     const ssize_t sent =
         ::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
+    if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
       continue;
     }

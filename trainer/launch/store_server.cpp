@@ -263,9 +263,9 @@ class StoreServer final : public MeetingStore {
     if (::poll(files.data(), files.size(), poll_timeout(until)) < 0 && errno != EINTR)
       throw_errno("poll", "failed", errno);
 
-    const std::lock_guard lock(mutex_);
     std::uint64_t count = 0;
     [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
+    const std::lock_guard lock(mutex_);
     std::vector<Lost> said;
     for (std::size_t i = 0; i < peers; ++i) serve_peer(*peers_[i], files[1 + i].revents, said);
     for (std::size_t i = 1 + peers; i < files.size(); ++i) {

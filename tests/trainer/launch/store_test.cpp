@@ -47,9 +47,10 @@ std::vector<Outcome> meet_without(const std::vector<int>& come, int ranks, int n
   return run_threads(static_cast<int>(come.size()), [&](int i) {
     const Place own = place(come[static_cast<std::size_t>(i)], ranks, nodes);
     const auto late = SteadyClock::now() + kHours;
-    const auto store = own.rank == 0
-                           ? serve_store(std::move(listeners), rendezvous.token, own)
-                           : join_store([&](std::string&) { return rendezvous; }, own, late);
+    const auto store =
+        own.rank == 0
+            ? serve_store(std::move(listeners), rendezvous.token, own)
+            : join_store([&](std::string&) { return std::optional(rendezvous); }, own, late);
     here.arrive_and_wait();
     store->wait_for_all(own.rank == hurried ? SteadyClock::now() : late);
   });
