@@ -96,7 +96,8 @@ class GlooRank final : public Communicator {
       } else if (failure_.empty()) {
         say(Message::Kind::ended, kEnded, rank_);
       }
-    } catch (...) {  // the others see the connections end
+    } catch (const std::exception&) {
+      failure_ = kEnded;  // untold: the others see the connections end
     }
     disconnect();
   }
@@ -192,8 +193,12 @@ class GlooRank final : public Communicator {
     if (!failure_.empty()) return;
     failure_ = fmt::format("rank {} {}", rank_, kAborted);
     fix_ = messages_of(rank_);
-    say(Message::Kind::failed, failure_, rank_);
-    if (!store_.lost()) store_.leave(kAborted);
+    try {
+      say(Message::Kind::failed, failure_, rank_);
+      if (!store_.lost()) store_.leave(kAborted);
+    } catch (const Error& error) {
+      fix_ = error.what();  // the others see the connections end
+    }
     disconnect();
   }
 
