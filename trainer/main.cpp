@@ -128,7 +128,9 @@ trainer::BenchShape bench_shape(const std::string& spec_from) {
   trainer::BenchShape shape;
   if (spec_from.empty()) return shape;
   const sweep::RunSpec spec = read_spec(spec_from);
-  trainer::accept(spec);
+  // Any rank's operations are the same.
+  trainer::accept(spec, {.ranks = static_cast<int>(spec.point.gpus),
+                         .nodes = static_cast<int>(spec.point.nodes)});
   const memory::Config config =
       trainer::setup_of(spec, trainer::cpu_device(1)->info().memory_bytes).memory;
   return {.d_model = config.shape.d_model,
@@ -278,9 +280,10 @@ int run(int argc, char** argv) {
     return static_cast<int>(ExitCode::ok);
   }
   catch_signals();
+  const trainer::Place place = trainer::place_of(trainer::process_environment);
   sweep::RunSpec run_spec = read_spec(spec);
   run_spec.profile = run_spec.profile || profile;
-  return trainer::run_training(run_spec, stop_signal, start_s);
+  return trainer::run_training(run_spec, stop_signal, start_s, place);
 }
 
 }  // namespace
