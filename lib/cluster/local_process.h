@@ -23,6 +23,7 @@ struct LocalStart {
   std::string user;
   std::map<std::string, std::string> env;  // set for the trainer, on top of the submitter's
   std::vector<std::string> unset;          // taken out of the submitter's environment
+  int ranks = 1;                           // of this machine; more than one as `trainer --nproc N`
 };
 
 // Starts the trainer on run.<attempt>.json, its output in out.<attempt>.0.0. `accepted` is called

@@ -50,6 +50,7 @@ void Preparation::operator()(cluster::LocalRun& run, const cluster::Company& com
       spec.peak = known->second;
   }
   run.start.spec_json = sweep::run_spec_json(spec);
+  run.start.ranks = static_cast<int>(point.gpus);
   run.start.env = options_.cluster.env;
   set_waiting(run.start.env);
   for (const auto& [name, value] : point.env) run.start.env[name] = value;
