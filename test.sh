@@ -2,8 +2,8 @@
 # Builds and checks everything: packages, build with warnings as errors, all tests, clang-format on all files, clang-tidy
 # on changed ones.
 #   --all    clang-tidy on all files
-#   --asan   the tests once more under the address and undefined-behaviour sanitizers, those of communicators under the
-#            thread sanitizer too
+#   --asan   the tests once more under the address and undefined-behaviour sanitizers, those of communicators and of
+#            how ranks meet under the thread sanitizer too
 # With CI set, a test that skips itself fails the run.
 set -euo pipefail
 cd "$(dirname "$0")"

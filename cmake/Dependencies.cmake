@@ -37,6 +37,14 @@ add_library(tessera_openblas INTERFACE)
 target_include_directories(tessera_openblas SYSTEM INTERFACE ${TESSERA_OPENBLAS_INCLUDE})
 target_link_libraries(tessera_openblas INTERFACE ${TESSERA_OPENBLAS_STATIC} ${TESSERA_GOMP_STATIC} Threads::Threads m ${CMAKE_DL_LIBS})
 
+# Ranks of CPUs talk through Gloo; without it a trainer runs on one rank.
+find_library(TESSERA_GLOO NAMES gloo)
+find_path(TESSERA_GLOO_INCLUDE NAMES gloo/transport/tcp/device.h)
+if(NOT TESSERA_GLOO OR NOT TESSERA_GLOO_INCLUDE)
+  message(STATUS "Gloo not found: the trainer will run on one rank; for more install the Debian package libgloo-dev")
+  set(TESSERA_GLOO "")
+endif()
+
 find_program(TESSERA_CCACHE ccache)
 if(TESSERA_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TESSERA_CCACHE})

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev doctest-dev libssl-dev
-  libopenblas-openmp-dev ca-certificates)
+  libopenblas-openmp-dev libgloo-dev ca-certificates)
 # libomp: clang-tidy reads sources with OpenMP.
 check=(clang-format-19 clang-tidy-19 libomp-19-dev binutils procps)
 # The tests of Slurm start a cluster of their own, which only root can.

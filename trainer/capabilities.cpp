@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/error.h"
 #include "lib/base/process.h"
 #include "lib/model/settings.h"
 #include "lib/runlog/record.h"
+#include "trainer/comm/gloo.h"
 #include "trainer/device/device.h"
 #include "trainer/train/version.h"
 
@@ -15,6 +17,15 @@ namespace {
 template <std::size_t... I>
 nlohmann::ordered_json operation_names(std::index_sequence<I...>) {
   return nlohmann::ordered_json::array({op_name(Op{std::in_place_index<I>})...});
+}
+
+bool has_gloo() {
+  try {
+    open_gloo(gloo_module_path());
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -31,7 +42,7 @@ std::string capabilities_json() {
   if (device.memory_bytes > 0) json["memory_bytes"] = device.memory_bytes;
   json["devices"] = {"cpu"};
   json["precisions"] = {to_text(Precision::fp32), to_text(Precision::amp_bf16)};
-  json["mixed_precision"] = {to_text(MixedPrecision::default_), to_text(MixedPrecision::full)};
+  json["mixed_precision"] = all_names<MixedPrecision>();
   json["sharding"] = {to_text(Sharding::no_shard)};
   json["activation_checkpointing"] = all_names<Checkpointing>();
   json["norms"] = all_names<model::Norm>();
@@ -40,7 +51,7 @@ std::string capabilities_json() {
   json["untied_head"] = true;
   json["activation_cpu_offload"] = true;
   json["data"] = {"synthetic", "file"};
-  json["max_ranks"] = 1;
+  json["max_ranks"] = has_gloo() ? comm::kMostGlooRanks : 1;
   json["microbatch_auto"] = true;
   json["operations"] = operation_names(std::make_index_sequence<std::variant_size_v<Op>>());
   json["log_schema"] = runlog::kSchema;

@@ -22,6 +22,8 @@
 #include "lib/sweep/run_spec.h"
 #include "trainer/capabilities.h"
 #include "trainer/device/device.h"
+#include "trainer/launch/local_ranks.h"
+#include "trainer/launch/place.h"
 #include "trainer/train/accept.h"
 #include "trainer/train/bench_ops.h"
 #include "trainer/train/pack.h"
@@ -126,7 +128,9 @@ trainer::BenchShape bench_shape(const std::string& spec_from) {
   trainer::BenchShape shape;
   if (spec_from.empty()) return shape;
   const sweep::RunSpec spec = read_spec(spec_from);
-  trainer::accept(spec);
+  // Any rank's operations are the same.
+  trainer::accept(spec, {.ranks = static_cast<int>(spec.point.gpus),
+                         .nodes = static_cast<int>(spec.point.nodes)});
   const memory::Config config =
       trainer::setup_of(spec, trainer::cpu_device(1)->info().memory_bytes).memory;
   return {.d_model = config.shape.d_model,
@@ -153,12 +157,42 @@ void choose_blas_core(char** argv) {
   ::execv(self.c_str(), argv);
 }
 
+// This command as N ranks on this machine. A specification on stdin is read here, once for all.
+int run_ranks(int ranks, int argc, char** argv, const std::string& spec_from) {
+  const trainer::Place place = trainer::place_of(trainer::process_environment);
+  if (place.ranks > 1)
+    throw Error(
+        ExitCode::usage, "--nproc",
+        fmt::format("this is rank {} of {} already ({})", place.rank, place.ranks, place.from),
+        "--nproc starts the ranks of one machine, alone");
+  // What is wrong with it is told once, not by each rank.
+  if (spec_from == "-") {
+    const std::string text(std::istreambuf_iterator<char>(std::cin), {});
+    sweep::parse_run_spec(text, "stdin");
+    if (::setenv("TESSERA_SPEC", text.c_str(), 1) != 0)
+      throw Error(ExitCode::host_oom, "TESSERA_SPEC", "cannot be set");
+  } else {
+    read_spec(spec_from);
+  }
+  std::vector<std::string> command{std::filesystem::read_symlink("/proc/self/exe").string()};
+  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    const bool is_stdin = spec_from == "-" && (word == "--spec" || word == "--spec=-");
+    if (word == "--nproc" || (is_stdin && word == "--spec")) ++i;  // its value goes with it
+    if (word != "--nproc" && !word.starts_with("--nproc=") && !is_stdin) command.emplace_back(word);
+  }
+  catch_signals();
+  return trainer::run_local_ranks(ranks, command, stop_signal);
+}
+
 int run(int argc, char** argv) {
   const double start_s = monotonic_seconds();
   CLI::App app(
       "Trains one point of a sweep and writes its run log.\n"
       "Exit codes: 0 done, 10 specification, 11 unsupported setting, 12/13 out of memory, "
-      "14 not finite,\n16 time limit, 17 other device than expected, 18 failed, 19 log not "
+      "14 not finite,\n15 communication, 16 time limit, 17 other device than expected, 18 failed, "
+      "19 log not "
       "writable "
       "(docs/exit-codes.md).",
       "trainer");
@@ -181,6 +215,8 @@ int run(int argc, char** argv) {
   app.add_flag("--profile", profile,
                "behind the measured steps, measure each operation of three more: a table and the "
                "run log");
+  std::string nproc;
+  app.add_option("--nproc", nproc, "start N ranks of this run on this machine")->type_name("N");
   bool schedule = false;
   app.add_flag("--print-schedule", schedule,
                "print what a step of the specification does, on which stream and after what");
@@ -223,6 +259,13 @@ int run(int argc, char** argv) {
   if (json && !bench) throw Error(ExitCode::usage, "--json", "goes with --bench-ops");
   if (!spec.empty() && (!pack_files.empty() || peak || capabilities))
     throw Error(ExitCode::usage, "--spec", fmt::format("does not go with {}", asked));
+  if (!nproc.empty() && asked != nullptr && !profile)
+    throw Error(ExitCode::usage, "--nproc", fmt::format("does not go with {}", asked),
+                "it goes with a run");
+  constexpr std::int64_t kMostLocalRanks = 1024;
+  const auto local_ranks =
+      static_cast<int>(nproc.empty() ? 1 : require_integer(nproc, "--nproc", 1, kMostLocalRanks));
+  if (local_ranks > 1) return run_ranks(local_ranks, argc, argv, spec);
   if (!pack_files.empty()) return pack(pack_files);
   if (schedule) return print_schedule(read_spec(spec));
   choose_blas_core(argv);
@@ -237,9 +280,10 @@ int run(int argc, char** argv) {
     return static_cast<int>(ExitCode::ok);
   }
   catch_signals();
+  const trainer::Place place = trainer::place_of(trainer::process_environment);
   sweep::RunSpec run_spec = read_spec(spec);
   run_spec.profile = run_spec.profile || profile;
-  return trainer::run_training(run_spec, stop_signal, start_s);
+  return trainer::run_training(run_spec, stop_signal, start_s, place);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <string>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -99,7 +100,9 @@ ProcessRef start_local(const LocalStart& start,
   FileDescriptor go_read(pipe_ends[0]);
   FileDescriptor go_write(pipe_ends[1]);
 
-  std::vector<std::string> arguments{start.trainer.string(), "--spec", spec.string()};
+  std::vector<std::string> arguments{start.trainer.string()};
+  if (start.ranks > 1) arguments.insert(arguments.end(), {"--nproc", std::to_string(start.ranks)});
+  arguments.insert(arguments.end(), {"--spec", spec.string()});
   std::vector<std::string> variables = environment(start.env, start.unset);
   const auto argument_pointers = pointers(arguments);
   const auto variable_pointers = pointers(variables);

@@ -23,6 +23,7 @@ struct LocalStart {
   std::string user;
   std::map<std::string, std::string> env;  // set for the trainer, on top of the submitter's
   std::vector<std::string> unset;          // taken out of the submitter's environment
+  int ranks = 1;                           // of this machine; more than one as `trainer --nproc N`
 };
 
 // Error(refused) when the trainer is missing or not executable.

@@ -87,6 +87,7 @@ class LocalScheduler final : public Scheduler {
             .attempt = run.attempt,
             .spec_json = run.spec_json,
             .user = user_,
+            .ranks = static_cast<int>(job.ranks),
             .env = run.env,
             .unset = run.unset};
   }

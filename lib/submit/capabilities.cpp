@@ -97,6 +97,8 @@ std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point
   for (const auto& [field, value, names] : choices) {
     if (!has(names, value)) return one_of(field, value, names);
   }
+  if (point.gpus == 1 && point.mixed_precision == MixedPrecision::pure)
+    return "mixed_precision PURE: one rank sends no gradients";
   constexpr std::string_view kFile = "file";
   const bool known_data = sweep::names_file(point.data)
                               ? has(trainer.data, kFile)

@@ -352,11 +352,14 @@ TEST_CASE("what was not ok before is said again, and --only says what it leaves 
 TEST_CASE("what the trainer lacks is dropped with its reason before anything starts") {
   const EndToEnd e2e;
   e2e.write_sweep("sweep.yaml", "2", 12,
-                  "include: [{model: tiny.yaml, seq_len: 16, global_batch: 2, gpus: 2}]\n");
+                  "include: [{model: tiny.yaml, seq_len: 16, global_batch: 2, gpus: 2, "
+                  "sharding_strategy: FULL_SHARD}]\n");
   const CommandResult plan = e2e.run("submit", {"--sweep", "sweep.yaml"});
   CAPTURE(plan.err);
   CHECK(plan.out.find("\n2 points of project e2e. Submit with --RUN.\n") != std::string::npos);
-  CHECK(plan.err == "submit: --RUN would drop 1 point: gpus 2: the trainer runs on at most 1\n");
+  CHECK(
+      plan.err ==
+      "submit: --RUN would drop 1 point: sharding_strategy FULL_SHARD: the trainer has NO_SHARD\n");
   const CommandResult run = e2e.run("submit", kSubmit);
   CAPTURE(run.out);
   CHECK(run.exit_code == 0);
@@ -364,8 +367,57 @@ TEST_CASE("what the trainer lacks is dropped with its reason before anything sta
   CHECK(run.out.find("1 ok, 0 not ok") != std::string::npos);
   CHECK(e2e.run("collect", {}).exit_code == 0);
   REQUIRE(e2e.results().size() == 3);
-  CHECK(e2e.results()[2].find("capability: gpus 2: the trainer runs on at most 1") !=
-        std::string::npos);
+  CHECK(
+      e2e.results()[2].find("capability: sharding_strategy FULL_SHARD: the trainer has NO_SHARD") !=
+      std::string::npos);
+}
+
+TEST_CASE("a point of several gpus runs as so many ranks, and ends with submit's Ctrl-C") {
+  if (!std::filesystem::exists(EndToEnd::program("tessera-gloo.so"))) {
+    MESSAGE("skipped: built without Gloo, no several ranks");
+    return;
+  }
+  const EndToEnd e2e;
+  const std::string two = "defaults: {cluster: local, gpu: cpu, gpus: 2, threads: 1, ";
+  const auto write_sweep = [&](int steps) {
+    e2e.write_sweep("sweep.yaml", "4", steps);
+    std::string yaml = read_file(e2e.folder() / "sweep.yaml");
+    const std::string one = "defaults: {cluster: local, gpu: cpu, gpus: 1, threads: 1, ";
+    REQUIRE(yaml.find(one) != std::string::npos);
+    yaml.replace(yaml.find(one), one.size(), two + "sharding_strategy: NO_SHARD, ");
+    write_file_atomically(e2e.folder() / "sweep.yaml", yaml);
+  };
+  write_sweep(12);
+  const CommandResult run = e2e.run("submit", kSubmit);
+  CAPTURE(run.out);
+  CAPTURE(run.err);
+  CHECK(run.exit_code == 0);
+  CHECK(run.out.find("1 ok, 0 not ok") != std::string::npos);
+  REQUIRE(e2e.logs().size() == 1);
+  CHECK(read_file(e2e.logs()[0]).find("\"gpus\":2,\"nodes\":1,") != std::string::npos);
+  CHECK(e2e.run("collect", {}).exit_code == 0);
+  REQUIRE(e2e.results().size() == 2);
+  CHECK(e2e.results()[1].find(",ok,") != std::string::npos);
+
+  write_sweep(100000);
+  const pid_t submit = e2e.start("submit", kSubmit);
+  // In its measured steps.
+  REQUIRE(wait_until([&] {
+    const auto logs = e2e.logs();
+    return logs.size() == 2 && std::ranges::all_of(logs, [](const auto& log) {
+             return count_of(read_file(log), "\"warmup\":false,") > 5;
+           });
+  }));
+  ::kill(submit, SIGINT);
+  CHECK(EndToEnd::exit_code(submit) == static_cast<int>(ExitCode::interrupted));
+  CHECK(living(e2e).empty());
+  int partial = 0;
+  for (const auto& log : e2e.logs())
+    partial += read_file(log).find("\"status\":\"partial\",\"reason\":\"interrupted\"") !=
+                       std::string::npos
+                   ? 1
+                   : 0;
+  CHECK(partial == 1);
 }
 
 TEST_CASE("a remembered peak that a run exceeds is forgotten and said to be") {

@@ -116,4 +116,22 @@ std::string describe(const Call& call) {
   return fmt::format("prepare with {} bytes", sizes.empty() ? "0" : sizes);
 }
 
+std::string calls_text(std::span<const std::optional<Call>> calls) {
+  std::string text;
+  for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+    if (!calls[rank]) continue;
+    const auto same = [&](const std::optional<Call>& other) {
+      return other && is_same(*calls[rank], *other);
+    };
+    if (std::ranges::any_of(calls.first(rank), same)) continue;  // told with that one
+    std::string ranks;
+    for (std::size_t other = rank; other < calls.size(); ++other) {
+      if (same(calls[other])) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", other);
+    }
+    const bool several = ranks.find(',') != std::string::npos;
+    text += fmt::format("; {} {} in {}", several ? "ranks" : "rank", ranks, describe(*calls[rank]));
+  }
+  return text;
+}
+
 }  // namespace tessera::trainer::comm

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -33,5 +34,9 @@ bool is_same(const Call& a, const Call& b);
 
 const char* name_of(Collective collective);
 std::string describe(const Call& call);  // "all_gather of 128 f32 a rank"
+
+// By rank, those that are there, equal ones together: "; ranks 0, 2 in all_gather of 128 f32 a
+// rank; rank 1 in ...".
+std::string calls_text(std::span<const std::optional<Call>> calls);
 
 }  // namespace tessera::trainer::comm

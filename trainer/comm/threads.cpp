@@ -124,28 +124,13 @@ class Group {
     changed_.notify_all();
   }
 
-  // "; ranks 0, 2 in all_gather of 128 f32 a rank; rank 1 in ...", equal calls together.
+  // Of the ranks that wait.
   std::string waiting_calls() const {
-    std::string text;
+    std::vector<std::optional<Call>> calls(states_.size());
     for (int rank = 0; rank < size(); ++rank) {
-      const auto same = [&](int other) {
-        return at(other).waits && comm::is_same(at(rank).call, at(other).call);
-      };
-      if (!at(rank).waits) continue;
-      bool told = false;
-      for (int other = 0; other < rank && !told; ++other) told = same(other);
-      if (told) continue;
-      std::string ranks;
-      int count = 0;
-      for (int other = rank; other < size(); ++other) {
-        if (!same(other)) continue;
-        ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", other);
-        ++count;
-      }
-      text += fmt::format("; {} {} in {}", count == 1 ? "rank" : "ranks", ranks,
-                          comm::describe(at(rank).call));
+      if (at(rank).waits) calls[static_cast<std::size_t>(rank)] = at(rank).call;
     }
-    return text;
+    return comm::calls_text(calls);
   }
 
   mutable std::mutex mutex_;

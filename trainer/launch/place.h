@@ -8,10 +8,13 @@
 // | on this node  | TESSERA_LOCAL_RANK   | SLURM_LOCALID             | LOCAL_RANK               |
 // | node          | TESSERA_NODE         | SLURM_NODEID              | GROUP_RANK               |
 // | nodes         | TESSERA_NODES        | SLURM_STEP_NUM_NODES      | WORLD_SIZE/LOCAL_WORLD_SIZE
+// | job           | TESSERA_JOB, or none | SLURM_JOB_ID.SLURM_STEP_ID | TORCHELASTIC_RUN_ID
 // |
 //
-// The first column that names a rank is used whole; ours wins over Slurm's, Slurm's over
-// torchrun's. Slurm's are used only inside a step (SLURM_STEP_ID of srun, not of the batch script).
+// One column is used whole, the first of these: ours, if any of its variables is set; torchrun's,
+// if torchrun itself set it (TORCHELASTIC_RUN_ID: one `srun torchrun` a node starts more ranks
+// than the step has tasks); Slurm's, inside a step (SLURM_STEP_ID of srun, not of the batch
+// script); torchrun's, if RANK is set, whoever set it.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +31,21 @@ struct Place {
   int node = 0;
   int nodes = 1;
   std::string from;  // "TESSERA_*", "SLURM_*", "torchrun", or empty: alone
-  std::string
-      job;  // "18231.0" on Slurm: job and step; what makes two meetings differ. May be empty
+  // What makes two meetings differ: "18231.0" on Slurm, job and step; "myrun.1" of torchrun, run
+  // and its restarts. May be empty.
+  std::string job;
 };
 
 // `variable` looks one up (std::getenv, or a test's map). Nothing set: rank 0 of 1. Error(spec)
-// naming the variable where one is missing, no number or contradicts another.
+// naming the variable where one is missing, no number or contradicts another. An empty value counts
+// as not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Place place_of(const Environment& variable);
+
+// std::getenv. The strings are copied: variables are set before threads are started.
+std::optional<std::string> process_environment(const std::string& name);
+
+// Who a rank is, for messages: "rank 3", with several nodes "rank 3 of node 1".
+std::string rank_name(int rank, int node, int nodes);
 
 }  // namespace tessera::trainer

@@ -10,6 +10,7 @@
 #include "lib/base/process.h"
 #include "lib/sweep/data_name.h"
 #include "lib/sweep/memory_need.h"
+#include "trainer/comm/gloo.h"
 
 namespace tessera::trainer {
 
@@ -29,18 +30,46 @@ constexpr std::int64_t kMostThreads = 1024;
   throw Error(ExitCode::spec, fmt::format("point.{}", field), what, fix);
 }
 
-void accept_place(const Point& point) {
+void accept_ranks(const Point& point, const Place& place) {
+  if (point.gpus > comm::kMostGlooRanks) {
+    unsupported("gpus", fmt::format("{}: too many ranks", point.gpus),
+                fmt::format("at most {}", comm::kMostGlooRanks));
+  }
+  if (point.gpus > 1 && place.ranks == 1) {
+    wrong("gpus", fmt::format("{}: one process is one rank", point.gpus),
+          fmt::format("start it as trainer --nproc {}, by srun or by torchrun", point.gpus));
+  }
+  if (point.gpus != place.ranks) {
+    wrong("gpus",
+          fmt::format("{} ranks were started, the point has {} gpus", place.ranks, point.gpus),
+          fmt::format("start {}", point.gpus));
+  }
+  if (point.nodes != place.nodes) {
+    wrong("nodes",
+          fmt::format("the ranks were started on {}, the point has {}", place.nodes, point.nodes),
+          fmt::format("start them on {}", point.nodes));
+  }
+  if (point.gpus == 1) return;
+  if (point.sharding_strategy != Sharding::no_shard) {
+    unsupported(
+        "sharding_strategy",
+        fmt::format("{}: over several ranks it comes later", to_text(point.sharding_strategy)),
+        "NO_SHARD");
+  }
+  if (point.global_batch % point.gpus != 0) {
+    wrong("global_batch",
+          fmt::format("{} is not divisible by {} ranks", point.global_batch, point.gpus),
+          fmt::format("a multiple of {}", point.gpus));
+  }
+}
+
+void accept_place(const Point& point, const Place& place) {
   if (point.gpu != "cpu") {
     unsupported("gpu", fmt::format("{}: this trainer has no GPU device", point.gpu), "cpu");
   }
-  if (point.gpus != 1) {
-    unsupported("gpus", fmt::format("{}: this engine trains on one rank", point.gpus), "1");
-  }
-  if (point.nodes != 1) {
-    unsupported("nodes", fmt::format("{}: this engine trains on one rank", point.nodes), "1");
-  }
+  accept_ranks(point, place);
   if (point.hybrid_group > 1) {
-    unsupported("hybrid_group", fmt::format("{}: there is one rank", point.hybrid_group), "0");
+    unsupported("hybrid_group", fmt::format("{}: nothing is sharded", point.hybrid_group), "0");
   }
   if (point.threads > kMostThreads)
     wrong("threads", fmt::format("{}", point.threads), fmt::format("at most {}", kMostThreads));
@@ -56,8 +85,12 @@ void accept_settings(const Point& point) {
                 "amp_fp8: needs 8-bit products with a scale a tensor, which no operation has yet",
                 "fp32 or amp_bf16");
   }
-  if (point.mixed_precision == MixedPrecision::pure) {
+  if (point.mixed_precision == MixedPrecision::pure && point.gpus == 1) {
     unsupported("mixed_precision", "PURE: one rank sends no gradients, so it would run as DEFAULT",
+                "DEFAULT");
+  }
+  if (point.mixed_precision == MixedPrecision::pure && point.precision == Precision::fp32) {
+    unsupported("mixed_precision", "PURE: under fp32 all is f32, so it would run as DEFAULT",
                 "DEFAULT");
   }
   if (point.mixed_precision == MixedPrecision::full && point.precision == Precision::fp32) {
@@ -80,18 +113,18 @@ void accept_amounts(const Point& point) {
   }
   // Rows of a microbatch and tokens are 32-bit numbers.
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  // An automatic microbatch may become all of the batch.
+  // An automatic microbatch may become all of the rank's batch.
+  const std::int64_t batch = point.global_batch / point.gpus;
   const std::int64_t sequences = point.microbatch_size == sweep::kAutoMicrobatch
-                                     ? point.global_batch
-                                     : std::min(point.microbatch_size, point.global_batch);
+                                     ? batch
+                                     : std::min(point.microbatch_size, batch);
   if (point.seq_len >= kMost / sequences) {
     unsupported("seq_len", fmt::format("{} x {} tokens a microbatch", sequences, point.seq_len),
                 "fewer than 2^31");
   }
-  if (memory::microbatch_count(point.global_batch, sequences) > memory::kMostMicrobatches) {
+  if (memory::microbatch_count(batch, sequences) > memory::kMostMicrobatches) {
     unsupported("microbatch_size",
-                fmt::format("{} of {} sequences: too many microbatches a step", sequences,
-                            point.global_batch),
+                fmt::format("{} of {} sequences: too many microbatches a step", sequences, batch),
                 fmt::format("at most {}", memory::kMostMicrobatches));
   }
   if (point.model.vocab > kMost / 2)
@@ -113,8 +146,13 @@ void accept_environment(const Point& point) {
 
 }  // namespace
 
-void accept(const sweep::RunSpec& spec) {
-  accept_place(spec.point);
+void accept(const sweep::RunSpec& spec, const Place& place) {
+  accept_place(spec.point, place);
+  if (spec.profile && place.ranks > 1) {
+    throw Error(ExitCode::unsupported, "profile",
+                "measures the operations of one rank, not yet what ranks send each other",
+                "profile a point of 1 gpu");
+  }
   accept_settings(spec.point);
   accept_amounts(spec.point);
   accept_environment(spec.point);

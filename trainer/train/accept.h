@@ -5,14 +5,16 @@
 #include <vector>
 
 #include "lib/sweep/run_spec.h"
+#include "trainer/launch/place.h"
 #include "trainer/train/engine.h"
 
 namespace tessera::trainer {
 
 // Refuses by name every setting that the engine does not act on (Error(unsupported), where =
-// "point.<field>", with the reason), and what contradicts itself (Error(spec)). Settings without
-// effect on one rank pass: records then say what ran (sharding NO_SHARD).
-void accept(const sweep::RunSpec& spec);
+// "point.<field>", with the reason), and what contradicts itself or the ranks that were started
+// (Error(spec)). Settings without effect on one rank pass: records then say what ran (sharding
+// NO_SHARD).
+void accept(const sweep::RunSpec& spec, const Place& place = {});
 
 // Error(wrong_device) unless `device` is one that the specification expects.
 void expect_device(const sweep::RunSpec& spec, const std::string& device);

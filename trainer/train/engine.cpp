@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -17,6 +18,11 @@ namespace {
 constexpr std::int64_t kEndEvents = 4;
 constexpr Event kStartEvent = kEndEvents;
 constexpr Event kCopyEvent = kStartEvent + 1;  // of read and write
+constexpr Event kVoteEvent = kCopyEvent + 1;
+
+// Votes lie behind the inputs of their slot, in memory that host and device see.
+constexpr std::int64_t kVotes = 2;
+constexpr std::int64_t kVotesBegin = 128;
 
 Event end_event(std::int64_t step) {
   return step == 0 ? kStartEvent : static_cast<Event>(step % kEndEvents);
@@ -26,9 +32,10 @@ std::size_t slot_of(std::int64_t step) {
   return static_cast<std::size_t>(step % memory::kSlots);
 }
 
-static_assert(sizeof(StepInputs) <= memory::kStepScalarsBytes);
+static_assert(sizeof(StepInputs) <= kVotesBegin);
+static_assert(kVotesBegin + kVotes * sizeof(float) <= memory::kStepScalarsBytes);
 static_assert(sizeof(StepState) <= memory::kStepScalarsBytes);
-static_assert(kCopyEvent < kFirstScheduleEvent);
+static_assert(kVoteEvent < kFirstScheduleEvent);
 
 // The rank's rows of the global batch.
 TokenSource part_of(TokenSource source, std::int64_t first_row) {
@@ -94,9 +101,11 @@ void Engine::plan_memory() {
   batch_ = memory_->data("batch");
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     const std::string name = fmt::format("slot{}", slot);
-    slots_[slot] = {.inputs = reinterpret_cast<StepInputs*>(memory_->data(name + ".inputs")),
+    std::byte* const inputs = memory_->data(name + ".inputs");
+    slots_[slot] = {.inputs = reinterpret_cast<StepInputs*>(inputs),
                     .state = reinterpret_cast<StepState*>(memory_->data(name + ".state")),
-                    .batch = reinterpret_cast<std::int32_t*>(memory_->data(name + ".batch"))};
+                    .batch = reinterpret_cast<std::int32_t*>(memory_->data(name + ".batch")),
+                    .votes = reinterpret_cast<float*>(inputs + kVotesBegin)};
   }
 }
 
@@ -131,17 +140,36 @@ bool Engine::issue(std::int64_t step, const std::atomic<int>& stop) {
   data_seconds_ = monotonic_seconds() - begin;
 
   device_.copy(Stream::compute, inputs_, slot.inputs, sizeof(StepInputs));
+  const bool alone = setup_.memory.world == 1;
   for (std::size_t i = 0; i < loader_.microbatches(); ++i) {
-    if (stop.load(std::memory_order_relaxed) != 0) return false;
+    if (alone && stop.load(std::memory_order_relaxed) != 0) return false;
     device_.copy(Stream::compute, batch_, slot.batch + loader_.begin(i),
                  loader_.count(i) * bytes_of(DType::i32));
     step_->run_microbatch(device_, communicator_, i);
   }
-  if (stop.load(std::memory_order_relaxed) != 0) return false;
+  if (alone && stop.load(std::memory_order_relaxed) != 0) return false;
   step_->run_update(device_, communicator_);
+  if (!alone) vote(slot, stop.load(std::memory_order_relaxed));
   device_.copy(Stream::compute, slot.state, state_, sizeof(StepState));
   device_.record(Stream::compute, end_event(step));
   return true;
+}
+
+void Engine::vote(const Slot& slot, int stop) {
+  slot.votes[0] = stop != 0 ? 1 : 0;
+  slot.votes[1] = stop == SIGUSR1 ? 1 : 0;
+  communicator_.all_reduce_sum(
+      Stream::reduce,
+      {.data = slot.votes, .dtype = DType::f32, .rows = 1, .cols = kVotes, .ld = kVotes});
+  device_.record(Stream::reduce, kVoteEvent);
+  device_.wait(Stream::compute, kVoteEvent);
+}
+
+int Engine::agreed_stop(std::int64_t step) const {
+  if (setup_.memory.world == 1) return 0;
+  const float* votes = slots_[slot_of(step)].votes;
+  if (votes[0] == 0) return 0;
+  return votes[1] > 0 ? SIGUSR1 : SIGTERM;
 }
 
 StepResult Engine::result(std::int64_t step) {

@@ -60,9 +60,14 @@ class Engine {
   // The time from which the first step counts.
   void start();
   // Hands a step to the device, from 1 without gaps. Needs the results of step - 3 to have been
-  // read. Between microbatches asks `stop`; when it says true, the rest of the step is not issued
-  // and false is returned: no step may follow.
+  // read. Alone, asks `stop` between microbatches; when it says a signal, the rest of the step is
+  // not issued and false is returned: no step may follow. Several ranks must end behind the same
+  // step: each tells the others at the step's end what its `stop` says.
   bool issue(std::int64_t step, const std::atomic<int>& stop);
+  // What any of several ranks said then: SIGUSR1 if one said so, else SIGTERM, else 0. The same on
+  // all; after result(step) or, where the device executes at issue, after issue(step).
+  int agreed_stop(std::int64_t step) const;
+  bool executes_at_issue() const { return device_.info().kind == "cpu"; }
   // Host seconds that issue() spent on the last step's data before the device had it.
   double data_seconds() const { return data_seconds_; }
   // Waits for the step's end.
@@ -75,9 +80,18 @@ class Engine {
   void refresh_low_precision();
 
  private:
+  // Where the plan has put what every step touches.
+  struct Slot {
+    StepInputs* inputs = nullptr;
+    StepState* state = nullptr;
+    std::int32_t* batch = nullptr;
+    float* votes = nullptr;  // kVotes: ranks that were told to stop, and by SIGUSR1
+  };
+
   void plan_memory();
   void run(const Sequence& sequence);
   void finish_copy();
+  void vote(const Slot& slot, int stop);
 
   Device& device_;
   Communicator& communicator_;
@@ -86,12 +100,6 @@ class Engine {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Step> step_;
   Sequence cast_;
-  // Where the plan has put what every step touches.
-  struct Slot {
-    StepInputs* inputs = nullptr;
-    StepState* state = nullptr;
-    std::int32_t* batch = nullptr;
-  };
   std::array<Slot, memory::kSlots> slots_;
   std::byte* inputs_ = nullptr;
   std::byte* state_ = nullptr;

@@ -26,17 +26,19 @@ class Loop {
     if (step == 1) engine_.start();
     if (!engine_.issue(step, stop)) return false;
     data_seconds_[slot(step)] = engine_.data_seconds();
+    if (engine_.executes_at_issue()) agreed_stop_ = engine_.agreed_stop(step);
     return true;
   }
 
   // Waits for the end of `step`. False if its result is not finite.
   bool take(std::int64_t step) {
     const StepResult result = engine_.result(step);
+    if (agreed_stop_ == 0) agreed_stop_ = engine_.agreed_stop(step);
     const memory::Config& config = engine_.config();
     const runlog::StepSample sample{.step = step,
                                     .warmup = pace_.take(result.seconds),
                                     .seconds = result.seconds,
-                                    .tokens = config.device_batch * config.seq_len,
+                                    .tokens = config.world * config.device_batch * config.seq_len,
                                     .loss = result.loss,
                                     .grad_norm = result.grad_norm,
                                     .data_wait_s = data_seconds_[slot(step)],
@@ -46,6 +48,8 @@ class Loop {
     return result.finite;
   }
 
+  int agreed_stop() const { return agreed_stop_; }
+
  private:
   static std::size_t slot(std::int64_t step) { return static_cast<std::size_t>(step % 4); }
 
@@ -54,6 +58,7 @@ class Loop {
   std::vector<runlog::StepSample>& samples_;
   const LoopEvents& events_;
   bool told_ = false;
+  int agreed_stop_ = 0;  // of several ranks
   std::array<double, 4> data_seconds_{};
 };
 
@@ -71,15 +76,17 @@ LoopEnd train(Engine& engine, Pace& pace, const std::atomic<int>& stop,
   Loop loop(engine, pace, samples, events);
   std::int64_t issued = 0;
   std::int64_t taken = 0;
-  bool stopped = false;
+  int stopped = 0;
   while (pace.wants_more(issued)) {
+    stopped = loop.agreed_stop();
+    if (stopped != 0) break;
     if (issued + 1 - taken > kAhead) {
       ++taken;
       if (!loop.take(taken)) return not_finite(samples.back());
       continue;  // what has just ended may have been enough
     }
     if (!loop.issue(issued + 1, stop)) {
-      stopped = true;
+      stopped = stop.load();
       break;
     }
     ++issued;
@@ -88,7 +95,10 @@ LoopEnd train(Engine& engine, Pace& pace, const std::atomic<int>& stop,
     ++taken;
     if (!loop.take(taken)) return not_finite(samples.back());
   }
-  return {stopped ? LoopEnd::Kind::interrupted : LoopEnd::Kind::complete, taken, ""};
+  return {.kind = stopped != 0 ? LoopEnd::Kind::interrupted : LoopEnd::Kind::complete,
+          .step = taken,
+          .what = "",
+          .signal = stopped};
 }
 
 LoopEnd train(Engine& engine, std::int64_t steps, std::int64_t warmup, const std::atomic<int>& stop,

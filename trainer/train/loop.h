@@ -16,12 +16,13 @@ namespace tessera::trainer {
 struct LoopEnd {
   enum class Kind : std::uint8_t {
     complete,
-    interrupted,  // `stop` said so; the samples are of all steps that ended
+    interrupted,  // `stop` said so, of any rank; the samples are of all steps that ended
     not_finite,   // loss or gradient norm; the last sample is of that step, later ones are dropped
   };
   Kind kind = Kind::complete;
   std::int64_t step = 0;  // the last that has a sample
   std::string what;       // of not_finite: "loss is nan at step 3"
+  int signal = 0;         // of interrupted
 };
 
 // What the loop tells while it runs; either may be empty.
@@ -32,9 +33,9 @@ struct LoopEvents {
   std::function<void(const runlog::StepSample&)> sample;  // each as it is taken
 };
 
-// Trains as many steps as `pace` wants. The host is at most two steps ahead: at the begin of step N
-// it waits for the end of N - 2 and takes its sample. `samples` must have room for
-// pace.most_steps(): the loop allocates nothing.
+// Trains as many steps as `pace` wants; several ranks end behind the same one. The host is at most
+// two steps ahead: at the begin of step N it waits for the end of N - 2 and takes its sample.
+// `samples` must have room for pace.most_steps(): the loop allocates nothing.
 LoopEnd train(Engine& engine, Pace& pace, const std::atomic<int>& stop,
               std::vector<runlog::StepSample>& samples, const LoopEvents& events);
 

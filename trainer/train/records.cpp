@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include "trainer/train/version.h"
 
@@ -27,12 +27,6 @@ std::string biases_text(const model::Biases& biases) {
     if (there) text += (text.empty() ? "" : ",") + std::string(name);
   }
   return text;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "";
-  return name.data();
 }
 
 void put_text(Json& json, const char* key, const std::string& text) {
@@ -83,10 +77,10 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
   const sweep::Point& point = spec.point;
   const memory::Config& config = engine.config();
   Json json;
-  json["gpus"] = 1;
-  json["nodes"] = 1;
+  json["gpus"] = config.world;
+  json["nodes"] = point.nodes;
   json["seq_len"] = config.seq_len;
-  json["global_batch"] = config.device_batch;
+  json["global_batch"] = config.world * config.device_batch;
   json["microbatch_size"] = config.microbatch;
   json["accum"] = engine.microbatches();
   json["precision"] = to_text(config.precision);
@@ -118,14 +112,24 @@ Json data_fields(const DataFacts& data) {
   return json;
 }
 
-Json host_fields(const DeviceInfo& device) {
-  Json json;
-  put_text(json, "host", host_name());
-  json["node"] = 0;
-  json["devices"] = Json::array({device.name});
-  json["count"] = 1;
-  if (device.memory_bytes > 0) json["memory_bytes"] = device.memory_bytes;
-  return json;
+std::vector<Json> host_fields(const std::vector<RankFacts>& ranks) {
+  std::map<int, Json> nodes;
+  for (const RankFacts& rank : ranks) {
+    Json& json = nodes[rank.node];
+    if (json.is_null()) {
+      put_text(json, "host", rank.host);
+      json["node"] = rank.node;
+      json["devices"] = Json::array();
+      json["count"] = 0;
+      if (rank.memory_bytes > 0) json["memory_bytes"] = rank.memory_bytes;
+    }
+    // All of one kind: a name each would not fit where they are many.
+    if (json["devices"].empty()) json["devices"].push_back(rank.device);
+    json["count"] = json["count"].get<int>() + 1;
+  }
+  std::vector<Json> records;
+  for (auto& [node, json] : nodes) records.push_back(std::move(json));
+  return records;
 }
 
 bool may_be_recorded(std::string_view name) {

@@ -9,6 +9,7 @@
 #include "lib/sweep/run_spec.h"
 #include "trainer/device/device.h"
 #include "trainer/train/engine.h"
+#include "trainer/train/ranks.h"
 #include "trainer/train/run_data.h"
 
 namespace tessera::trainer {
@@ -26,7 +27,8 @@ Json model_fields(const sweep::RunSpec& spec, const memory::Config& config);
 Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads);
 // Members of the effective record for a run on a token file.
 Json data_fields(const DataFacts& data);
-Json host_fields(const DeviceInfo& device);
+// One record a node, in the order of nodes: `ranks` in rank order.
+std::vector<Json> host_fields(const std::vector<RankFacts>& ranks);
 // Parts of the software record: the environment may be long. Only variables of the allow-list.
 std::vector<Json> software_fields(const DeviceInfo& device);
 Json plan_fields(const Engine& engine);

@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <thread>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -17,11 +19,14 @@
 #include "lib/base/numbers.h"
 #include "lib/flops/utilization.h"
 #include "lib/runlog/writer.h"
+#include "lib/sweep/memory_need.h"
+#include "trainer/comm/gloo.h"
 #include "trainer/train/accept.h"
 #include "trainer/train/cpu_share.h"
 #include "trainer/train/loop.h"
 #include "trainer/train/profile.h"
 #include "trainer/train/progress.h"
+#include "trainer/train/ranks.h"
 #include "trainer/train/records.h"
 #include "trainer/train/run_data.h"
 
@@ -65,13 +70,14 @@ int restart_count() {
   return count && *count >= 0 && *count < 1000000 ? static_cast<int>(*count) : 0;
 }
 
-runlog::Writer open_log(const sweep::RunSpec& spec) {
+runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt) {
   runlog::Origin origin{.project = spec.project,
                         .run = spec.run,
                         .id = spec.id,
                         .repeat = spec.repeat,
-                        .attempt = spec.attempt,
-                        .restart = restart_count()};
+                        .attempt = attempt,
+                        .restart = restart_count(),
+                        .rank = rank};
   if (spec.run_dir.empty()) return runlog::Writer::to_stdout(std::move(origin));
   return runlog::Writer::to_folder(spec.run_dir, std::move(origin));
 }
@@ -91,68 +97,228 @@ std::int64_t peak_resident_bytes() {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
+// Rank 0 writes the log; another rank writes events, of its own failure and of others', into a log
+// of its own.
 class Run {
  public:
-  Run(const sweep::RunSpec& spec, const std::atomic<int>& stop, double start_s)
+  Run(const sweep::RunSpec& spec, const std::atomic<int>& stop, double start_s, const Place& place,
+      const Environment& variable)
       : spec_(spec),
         stop_(stop),
         start_s_(start_s),
-        log_(open_log(spec)),
+        place_(place),
+        variable_(variable),
+        attempt_(spec.attempt),
         progress_(spec.run_dir.empty() ? stderr : stdout) {}
 
   int run() {
-    log_.write(Kind::header, header_fields(spec_));
+    if (is_first()) begin_log();
     runlog::Footer footer;
     try {
+      if (place_.ranks > 1) meet();
       train_all(footer);
     } catch (const Error& error) {
-      if (error.code() == ExitCode::log_not_writable) throw;
+      if (is_first() && error.code() == ExitCode::log_not_writable) {
+        tell_others({error.code(), error.what()});
+        throw;
+      }
       fail(footer, error.code(), error.what());
     } catch (const std::bad_alloc&) {
       fail(footer, ExitCode::host_oom, "out of memory");
     } catch (const std::exception& error) {
       fail(footer, ExitCode::failed, error.what());
     }
-    finish(footer);
+    if (is_first()) finish(footer);
     return footer.exit_code;
   }
 
  private:
-  static void fail(runlog::Footer& footer, ExitCode code, const std::string& reason) {
+  bool is_first() const { return place_.rank == 0; }
+
+  void begin_log() {
+    try {
+      log_.emplace(open_log(spec_, 0, attempt_));
+      log_->write(Kind::header, header_fields(spec_));
+    } catch (const Error& error) {
+      if (place_.ranks > 1) {
+        // The others wait for this rank, to meet it.
+        try {
+          open();
+          tell_others({error.code(), error.what()});
+        } catch (const Error& alone) {
+          std::fputs(fmt::format("trainer: {}\n", alone.what()).c_str(), stderr);
+        }
+      }
+      throw;
+    }
+    attempt_ = log_->origin().attempt;
+  }
+
+  void open() {
+    store_ = open_store(
+        place_, {.run_dir = spec_.run_dir, .attempt = spec_.attempt, .restart = restart_count()},
+        variable_);
+  }
+
+  void meet() {
+    open();
+    // A run that was started again by hand has taken the next free attempt.
+    constexpr const char* kAttempt = "attempt";
+    constexpr std::chrono::seconds kLimit{60};
+    if (is_first()) {
+      store_->set(kAttempt, std::to_string(attempt_));
+    } else if (const auto attempt = parse_integer(store_->get(kAttempt, kLimit))) {
+      attempt_ = static_cast<int>(*attempt);
+    }
+  }
+
+  // The first reason is that of all.
+  void tell_others(const RankFailure& failure) {
+    if (store_) store_->leave(failure_text(failure));
+    if (communicator_) communicator_->abort();
+  }
+
+  // The failure of another rank, which may come a moment later than what follows from it.
+  std::optional<Lost> lost(double moment_s) const {
+    if (!store_) return std::nullopt;
+    const double until = monotonic_seconds() + moment_s;
+    while (true) {
+      std::optional<Lost> lost = store_->lost();
+      if (lost && lost->rank != place_.rank) return lost;
+      if (lost || monotonic_seconds() >= until) return std::nullopt;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
+  // This rank cannot go on: by a fault of its own, or because another one failed.
+  void fail(runlog::Footer& footer, ExitCode code, const std::string& reason) {
     // A fault of the engine is no start-fail: the row says failed, the code 18.
     const ExitCode known =
         static_cast<int>(code) < static_cast<int>(ExitCode::spec) ? ExitCode::failed : code;
-    footer.status = status_of(known);
-    footer.exit_code = static_cast<int>(known);
+    const bool by_connection = known == ExitCode::comm_error;
+    // What all find before the first step, rank 0 says for all.
+    const bool may_be_alike = !is_first() && communicator_ == nullptr;
+    constexpr double kReasonSeconds = 3;
+    constexpr double kAlikeSeconds = 0.3;
+    const auto other = lost(by_connection ? kReasonSeconds : may_be_alike ? kAlikeSeconds : 0);
+    RankFailure failure{known, reason};
+    bool is_said = false;
+    if (other) {
+      const RankFailure first = failure_in(other->reason);
+      is_said = other->rank == 0 && first.reason == reason;
+      if (by_connection)
+        failure = {first.code, fmt::format("rank {}: {}", other->rank, first.reason)};
+    }
+    footer.status = status_of(failure.code);
+    footer.reason = failure.reason;
+    footer.exit_code = static_cast<int>(is_first() ? failure.code : known);
+    tell_others(failure);
+    if (!is_said) say(footer, status_of(known));
+  }
+
+  // On stderr, and by another rank than the first in its log.
+  void say(const runlog::Footer& footer, Status kind) {
+    const std::string who = is_first() ? "" : fmt::format("rank {}: ", place_.rank);
+    std::fputs(fmt::format("trainer: {}{}\n", who, footer.reason).c_str(), stderr);
+    if (is_first()) return;
+    try {
+      open_log(spec_, place_.rank, attempt_)
+          .write(Kind::event, {{"kind", to_text(kind)}, {"text", footer.reason}});
+    } catch (const Error& error) {
+      std::fputs(fmt::format("trainer: {}{}\n", who, error.what()).c_str(), stderr);
+    }
+  }
+
+  // What every rank finds alike: rank 0 says it for all.
+  void end_alike(runlog::Footer& footer, ExitCode code, const std::string& reason) const {
+    footer.status = status_of(code);
+    footer.exit_code = static_cast<int>(code);
     footer.reason = reason;
-    std::fputs(fmt::format("trainer: {}\n", reason).c_str(), stderr);
+    if (is_first()) std::fputs(fmt::format("trainer: {}\n", reason).c_str(), stderr);
+  }
+
+  // By rank 0 only.
+  void write(Kind kind, const Json& fields) {
+    if (log_) log_->write(kind, fields);
   }
 
   void train_all(runlog::Footer& footer) {
-    accept(spec_);
-    const RunData data = open_data(spec_.point);
-    const int threads = threads_of(spec_.point);
-    const std::unique_ptr<Device> device = cpu_device(threads);
-    expect_device(spec_, device->info().name);
-    const MeasuredPeak peak = peak_of(threads);
+    accept(spec_, place_);
+    const comm::GlooModule* const gloo =
+        place_.ranks > 1 ? &open_gloo(gloo_module_path()) : nullptr;
+    const DeviceInfo machine = cpu_device(1)->info();
+    const std::vector<RankFacts> ranks =
+        exchange_facts(store_.get(), place_,
+                       facts_of(spec_, place_, machine.name, machine.memory_bytes, variable_));
+    require_alike(ranks);
+    sweep::RunSpec spec = spec_;
+    if (spec.point.threads == 0) spec.point.threads = cpus_of(ranks, place_.rank);
+    const int threads = threads_of(spec.point);
 
-    const Setup setup = setup_of(spec_, device->info().memory_bytes);
+    const RunData data = open_data(spec.point);
+    const std::unique_ptr<Device> device = cpu_device(threads);
+    expect_device(spec, device->info().name);
+    const MeasuredPeak peak = common(peak_of(threads), data);
+
+    const Setup setup = setup_of(spec, memory_of_rank(ranks));
+    require_memory(setup, ranks);
     std::optional<ProfilingDevice> profiling;
-    if (spec_.profile) profiling.emplace(*device);
+    if (spec.profile) profiling.emplace(*device);
     Device& used = profiling ? *profiling : *device;
-    const std::unique_ptr<Communicator> communicator = single_communicator();
-    Engine engine(used, *communicator, setup, data.tokens);
-    log_.write(Kind::model, model_fields(spec_, engine.config()));
-    Json effective = effective_fields(spec_, engine, threads);
+    communicator_ = gloo == nullptr ? single_communicator()
+                                    : gloo_communicator(*gloo, place_.rank, place_.ranks, *store_,
+                                                        {.host = host_of(ranks, place_.rank)});
+    Engine engine(used, *communicator_, setup, data.tokens);
+    write(Kind::model, model_fields(spec, engine.config()));
+    Json effective = effective_fields(spec, engine, threads);
     if (data.file) effective.update(data_fields(*data.file));
-    log_.write(Kind::effective, effective);
-    log_.write(Kind::host, host_fields(device->info()));
-    for (const Json& part : software_fields(device->info())) log_.write(Kind::software, part);
-    log_.write(Kind::plan, plan_fields(engine));
-    log_.write(Kind::peak, peak_fields(peak));
+    write(Kind::effective, effective);
+    for (const Json& node : host_fields(ranks)) write(Kind::host, node);
+    for (const Json& part : software_fields(device->info())) write(Kind::software, part);
+    write(Kind::plan, plan_fields(engine));
+    write(Kind::peak, peak_fields(peak));
     cost_of(engine, footer);
     steps(engine, device->info(), footer);
     if (profiling && footer.status == Status::ok) profile(engine, *profiling, footer);
+  }
+
+  // Ranks that share a machine measure at once, so that their mean is what each has beside the
+  // others. Error(spec) if they read other data.
+  MeasuredPeak common(MeasuredPeak peak, const RunData& data) const {
+    const Json own{{"tflops", peak.peak.tflops},
+                   {"data_tokens", data.file ? data.file->tokens : 0},
+                   {"data_crc32", data.file ? data.file->crc32 : 0}};
+    double sum = 0;
+    int rank = 0;
+    for (const std::string& text : exchange(store_.get(), place_, "found", own.dump())) {
+      const Json other = Json::parse(text);
+      for (const char* key : {"data_tokens", "data_crc32"}) {
+        if (other.at(key) == own.at(key)) continue;
+        throw Error(
+            ExitCode::failed, spec_.point.data,
+            fmt::format("rank {} reads another file of this name than rank {}", rank, place_.rank),
+            "the same file on all nodes");
+      }
+      sum += other.at("tflops").get<double>();
+      ++rank;
+    }
+    if (!peak.measured_here || place_.ranks == 1) return peak;
+    peak.peak.tflops = sum / place_.ranks;
+    peak.peak.source += fmt::format(", mean of {} ranks", place_.ranks);
+    return peak;
+  }
+
+  // Each rank's plan may fit its machine, and all of them not.
+  static void require_memory(const Setup& setup, const std::vector<RankFacts>& ranks) {
+    const std::int64_t there = memory_of_rank(ranks);
+    if (ranks.size() == 1 || there == 0) return;  // the engine looks
+    const std::int64_t need = memory::plan(setup.memory).total_bytes();
+    if (need <= there) return;
+    throw Error(
+        ExitCode::host_oom, "memory plan",
+        fmt::format("{} are needed, a rank's part of its machine is {}", sweep::gib_text(need),
+                    sweep::gib_text(there)),
+        "fewer ranks a machine, a smaller microbatch_size or activation_checkpointing: full");
   }
 
   MeasuredPeak peak_of(int threads) const {
@@ -187,8 +353,8 @@ class Run {
     samples_.reserve(static_cast<std::size_t>(pace.most_steps()));
     const std::int64_t every = std::max<std::int64_t>(
         spec_.log_every, (pace.most_steps() + kMostStepRecords - 1) / kMostStepRecords);
-    footer.startup_s = monotonic_seconds() - start_s_;
-    progress_.begin(spec_, engine.plan().total_bytes(), pace.is_exact());
+    const double startup_s = monotonic_seconds() - start_s_;
+    if (is_first()) progress_.begin(spec_, engine.plan().total_bytes(), pace.is_exact());
     std::optional<CpuTimes> before;
     const LoopEnd end = train(engine, pace, stop_, samples_,
                               {.measuring =
@@ -197,19 +363,28 @@ class Run {
                                    },
                                .sample =
                                    [&](const runlog::StepSample& sample) {
+                                     if (!is_first()) return;
                                      if (sample.step % every == 0)
-                                       log_.write(Kind::step, step_fields(sample));
+                                       write(Kind::step, step_fields(sample));
                                      progress_.step(sample);
                                    }});
-    footer.cpu_share = cpu_share(before, cpu_times());
+    const runlog::StepStatistics own = runlog::statistics(samples_);
+    worst_ = worst_of(*communicator_, {.measured_s = own.measured_s,
+                                       .median_s = own.median_s.value_or(0),
+                                       .data_wait_s = own.data_wait_s,
+                                       .startup_s = startup_s,
+                                       .mem_peak_bytes = static_cast<double>(peak_resident_bytes()),
+                                       .cpu_share = cpu_share(before, cpu_times()).value_or(2)});
+    footer.startup_s = worst_->startup_s;
+    if (worst_->cpu_share <= 1) footer.cpu_share = worst_->cpu_share;
     switch (end.kind) {
       case LoopEnd::Kind::complete:
         footer.status = Status::ok;
         return;
       case LoopEnd::Kind::not_finite:
-        return fail(footer, ExitCode::nan, end.what);
+        return end_alike(footer, ExitCode::nan, end.what);
       case LoopEnd::Kind::interrupted:
-        return interrupted(footer);
+        return interrupted(footer, end.signal);
     }
   }
 
@@ -224,20 +399,20 @@ class Run {
       fault = error.what();
     }
     if (!result) {
-      log_.write(Kind::event, {{"kind", "no-profile"}, {"text", fault}});
+      write(Kind::event, {{"kind", "no-profile"}, {"text", fault}});
       progress_.say(fmt::format("no profile: {}\n", fault));
       return;
     }
-    for (const Json& record : profile_fields(*result)) log_.write(Kind::profile, record);
+    for (const Json& record : profile_fields(*result)) write(Kind::profile, record);
     footer.budget = budget(*result);
     progress_.say(profile_table(*result));
   }
 
-  void interrupted(runlog::Footer& footer) const {
-    const bool time_limit = stop_.load() == SIGUSR1;
+  void interrupted(runlog::Footer& footer, int signal) const {
+    const bool time_limit = signal == SIGUSR1;
     const bool measured =
         std::ranges::any_of(samples_, [](const auto& sample) { return !sample.warmup; });
-    if (time_limit && !measured) return fail(footer, ExitCode::timeout, "time limit near");
+    if (time_limit && !measured) return end_alike(footer, ExitCode::timeout, "time limit near");
     footer.status = measured ? Status::partial : Status::failed;
     footer.reason = time_limit ? "time limit near" : "interrupted";
   }
@@ -251,22 +426,37 @@ class Run {
     footer.step_s_max_over_ranks = footer.steps.median_s;
     footer.wall_s = monotonic_seconds() - start_s_;
     footer.mem_peak_bytes = peak_resident_bytes();
-    log_.write(Kind::footer, runlog::footer_json(footer, log_.facts()));
+    if (worst_ && footer.steps.measured > 0) {
+      footer.steps.measured_s = worst_->measured_s;
+      footer.steps.data_wait_s = worst_->data_wait_s;
+      footer.step_s_max_over_ranks = worst_->median_s;
+    }
+    if (worst_)
+      footer.mem_peak_bytes =
+          std::max(*footer.mem_peak_bytes, static_cast<std::int64_t>(worst_->mem_peak_bytes));
+    log_->write(Kind::footer, runlog::footer_json(footer, log_->facts()));
     progress_.end(footer);
   }
 
   const sweep::RunSpec& spec_;
   const std::atomic<int>& stop_;
-  double start_s_;
-  runlog::Writer log_;
+  const double start_s_;
+  const Place place_;
+  const Environment& variable_;
+  int attempt_ = 1;
+  std::optional<runlog::Writer> log_;  // of rank 0
   Progress progress_;
   std::vector<runlog::StepSample> samples_;
+  std::optional<RankFigures> worst_;
+  std::unique_ptr<Store> store_;                // with several ranks; outlives the communicator
+  std::unique_ptr<Communicator> communicator_;  // outlives the engine
 };
 
 }  // namespace
 
-int run_training(const sweep::RunSpec& spec, const std::atomic<int>& stop, double start_s) {
-  return Run(spec, stop, start_s).run();
+int run_training(const sweep::RunSpec& spec, const std::atomic<int>& stop, double start_s,
+                 const Place& place, const Environment& variable) {
+  return Run(spec, stop, start_s, place, variable).run();
 }
 
 }  // namespace tessera::trainer

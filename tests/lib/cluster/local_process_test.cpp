@@ -72,6 +72,17 @@ TEST_CASE("a started run has its specification, its pid file, its environment an
   CHECK_FALSE(signal_local(process, SIGTERM));
 }
 
+TEST_CASE("several ranks are started as trainer --nproc N") {
+  const test::TemporaryFolder folder;
+  const auto trainer = program(folder, "trainer", R"(echo "$@")");
+  LocalStart start = start_of(folder, trainer);
+  start.ranks = 3;
+  const ProcessRef process = start_local(start, [](const ProcessRef&) {});
+  ::waitpid(process.pid, nullptr, 0);
+  CHECK(content(folder / "run/out.1.0.0") ==
+        "--nproc 3 --spec " + (folder / "run/run.1.json").string() + "\n");
+}
+
 TEST_CASE("a variable that is to be unset does not come from the submitter") {
   const test::TemporaryFolder folder;
   const auto trainer = program(folder, "trainer", R"(echo "${TESSERA_A-none} ${TESSERA_B-none}")");

@@ -4,14 +4,51 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
+#include "tests/trainer/comm/meeting.h"
+#include "trainer/comm/gloo.h"
 #include "trainer/comm/threads.h"
 
 namespace tessera::trainer::test {
+
+namespace {
+
+const comm::GlooModule* gloo_module() {
+  static const comm::GlooModule* const module = []() -> const comm::GlooModule* {
+    const char* folder = std::getenv("TESSERA_BIN");
+    const std::filesystem::path path =
+        std::filesystem::path(folder != nullptr ? folder : "build/release/bin") / "tessera-gloo.so";
+    if (!std::filesystem::exists(path)) {
+      MESSAGE("skipped: built without Gloo, its communicator");
+      return nullptr;
+    }
+    // A peer that has gone is an error of the connection.
+    std::signal(SIGPIPE, SIG_IGN);
+    return &open_gloo(std::filesystem::absolute(path));
+  }();
+  return module;
+}
+
+Communicators gloo_communicators(int ranks) {
+  // Each outlives its communicator, whenever a test destroys that.
+  static std::deque<MeetingStore> stores;
+  const auto meeting = std::make_shared<Meeting>();
+  Communicators communicators;
+  for (int rank = 0; rank < ranks; ++rank) {
+    communicators.push_back(
+        gloo_communicator(*gloo_module(), rank, ranks, stores.emplace_back(meeting, rank), {}));
+  }
+  return communicators;
+}
+
+}  // namespace
 
 std::vector<Outcome> run_ranks(Communicators communicators,
                                const std::function<void(Communicator&)>& body) {
@@ -66,6 +103,14 @@ std::vector<Kind> kinds(int ranks) {
     result.back().communicators.push_back(single_communicator());
   }
   result.push_back({"threads", threads_communicators(ranks)});
+#ifdef __SANITIZE_THREAD__
+  // Gloo is not built for this sanitizer, which does not see what its threads wait for.
+  constexpr bool kWithGloo = false;
+#else
+  constexpr bool kWithGloo = true;
+#endif
+  if (kWithGloo && ranks > 1 && gloo_module() != nullptr)
+    result.push_back({"Gloo", gloo_communicators(ranks)});
   return result;
 }
 

@@ -33,7 +33,8 @@ struct Kind {
   Communicators communicators;
 };
 
-// All implementations that can have so many ranks.
+// All implementations that can have so many ranks; over Gloo each rank has connections of its own
+// to the others, as a process has. Gloo is left out, with a message, where the module is not there.
 std::vector<Kind> kinds(int ranks);
 
 }  // namespace tessera::trainer::test

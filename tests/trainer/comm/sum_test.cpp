@@ -7,7 +7,6 @@
 
 #include "tests/trainer/comm/ranks.h"
 #include "tests/trainer/comm/values.h"
-#include "trainer/comm/threads.h"
 
 using namespace tessera;
 using namespace tessera::trainer;
@@ -15,27 +14,38 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// What all ranks hold after an all_reduce_sum of one element each, and rank 0 after a
-// reduce_scatter_sum, if they agree; else NaN.
+// What all ranks hold after an all_reduce_sum of one element each, of a small one and as the last
+// of many, and rank 0 after a reduce_scatter_sum, if they and all communicators agree; else NaN.
 double sum_over_ranks(DType dtype, const std::vector<double>& terms) {
+  constexpr std::int64_t kMany = 1000;
   const auto ranks = static_cast<int>(terms.size());
-  std::vector<double> reduced(terms.size());
-  std::vector<double> scattered(terms.size());
-  run_prepared(threads_communicators(ranks), [&](Communicator& communicator) {
-    const auto rank = static_cast<std::size_t>(communicator.rank());
-    Flat one = Flat::of(dtype, {terms[rank]});
-    communicator.all_reduce_sum(Stream::reduce, one.tensor());
-    reduced[rank] = one.at(0);
-    scattered[rank] = one.at(0);
-    if (dtype == DType::f64) return;
-    Flat full = Flat::of(dtype, std::vector<double>(terms.size(), terms[rank]));
-    Flat shard(dtype, 1);
-    communicator.reduce_scatter_sum(Stream::reduce, full.tensor(), shard.tensor());
-    scattered[rank] = shard.at(0);
-  });
-  CHECK(reduced == std::vector<double>(terms.size(), reduced[0]));
-  CHECK(scattered == reduced);
-  return reduced[0];
+  std::vector<double> all;
+  for (Kind& kind : kinds(ranks)) {
+    std::vector<double> reduced(terms.size());
+    std::vector<double> last(terms.size());
+    std::vector<double> scattered(terms.size());
+    run_prepared(std::move(kind.communicators), [&](Communicator& communicator) {
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      Flat one = Flat::of(dtype, {terms[rank]});
+      communicator.all_reduce_sum(Stream::reduce, one.tensor());
+      reduced[rank] = one.at(0);
+      Flat many(dtype, kMany);
+      many.set(kMany - 1, terms[rank]);
+      communicator.all_reduce_sum(Stream::reduce, many.tensor());
+      last[rank] = many.at(kMany - 1);
+      scattered[rank] = one.at(0);
+      if (dtype == DType::f64) return;
+      Flat full = Flat::of(dtype, std::vector<double>(terms.size(), terms[rank]));
+      Flat shard(dtype, 1);
+      communicator.reduce_scatter_sum(Stream::reduce, full.tensor(), shard.tensor());
+      scattered[rank] = shard.at(0);
+    });
+    for (const auto& results : {reduced, last, scattered})
+      all.insert(all.end(), results.begin(), results.end());
+  }
+  CHECK(all == std::vector<double>(all.size(), all[0]));
+  for (const double each : all) CHECK(std::signbit(each) == std::signbit(all[0]));
+  return all[0];
 }
 
 }  // namespace
@@ -89,20 +99,23 @@ TEST_CASE("zeros keep their sign, and what is not finite stays so") {
   CHECK(sum_over_ranks(DType::bf16, {largest, std::ldexp(1, 119)}) == kInfinity);
   CHECK(sum_over_ranks(DType::bf16, {largest, std::ldexp(1, 118)}) == largest);
   // Two infinities, a NaN, and the NaN of all ones, which a carry would turn into zero.
-  std::vector<Flat> tensors;
-  for (int rank = 0; rank < 2; ++rank) {
-    tensors.push_back(Flat::of(DType::bf16, {kInfinity, kNan, 1}));
+  for (Kind& kind : kinds(2)) {
+    CAPTURE(kind.name);
+    std::vector<Flat> tensors;
+    for (int rank = 0; rank < 2; ++rank) {
+      tensors.push_back(Flat::of(DType::bf16, {kInfinity, kNan, 1}));
+    }
+    tensors[1].set(0, -kInfinity);
+    static_cast<std::uint16_t*>(tensors[0].tensor().data)[2] = 0xffff;
+    run_prepared(std::move(kind.communicators), [&](Communicator& communicator) {
+      communicator.all_reduce_sum(Stream::reduce,
+                                  tensors[static_cast<std::size_t>(communicator.rank())].tensor());
+    });
+    for (const Flat& tensor : tensors) {
+      for (std::int64_t i = 0; i < 3; ++i) CHECK(std::isnan(tensor.at(i)));
+    }
+    CHECK((tensors[0].bytes() == tensors[1].bytes()));
   }
-  tensors[1].set(0, -kInfinity);
-  static_cast<std::uint16_t*>(tensors[0].tensor().data)[2] = 0xffff;
-  run_prepared(threads_communicators(2), [&](Communicator& communicator) {
-    communicator.all_reduce_sum(Stream::reduce,
-                                tensors[static_cast<std::size_t>(communicator.rank())].tensor());
-  });
-  for (const Flat& tensor : tensors) {
-    for (std::int64_t i = 0; i < 3; ++i) CHECK(std::isnan(tensor.at(i)));
-  }
-  CHECK((tensors[0].bytes() == tensors[1].bytes()));
 }
 
 TEST_CASE("the arithmetic of these tests rounds to bf16 as the format says") {

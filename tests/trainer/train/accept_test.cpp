@@ -24,11 +24,15 @@ struct Refusal {
   std::string what;
 };
 
-Refusal refusal(const std::function<void(Point&)>& change) {
+// Of a point for which as many ranks were started as it has gpus, or `place`.
+Refusal refusal(const std::function<void(Point&)>& change, std::optional<Place> place = {}) {
   sweep::RunSpec spec = small_spec("");
   change(spec.point);
+  if (!place)
+    place = {.ranks = static_cast<int>(spec.point.gpus),
+             .nodes = static_cast<int>(spec.point.nodes)};
   try {
-    accept(spec);
+    accept(spec, *place);
   } catch (const Error& error) {
     return {error.code(), error.what()};
   }
@@ -45,12 +49,23 @@ struct Case {
 TEST_CASE("settings that the engine does not act on") {
   const std::vector<Case> cases{
       {"point.gpu: h100_80gb: ", [](Point& p) { p.gpu = "h100_80gb"; }},
-      {"point.gpus: 2: ", [](Point& p) { p.gpus = 2; }},
-      {"point.nodes: 2: ", [](Point& p) { p.nodes = 2; }},
+      {"point.gpus: 1000: ", [](Point& p) { p.gpus = 1000; }},
       {"point.hybrid_group: 4: ", [](Point& p) { p.hybrid_group = 4; }},
       {"point.precision: amp_fp16: ", [](Point& p) { p.precision = Precision::amp_fp16; }},
       {"point.precision: amp_fp8: ", [](Point& p) { p.precision = Precision::amp_fp8; }},
       {"point.mixed_precision: PURE: ", [](Point& p) { p.mixed_precision = MixedPrecision::pure; }},
+      {"point.mixed_precision: PURE: under fp32 ",
+       [](Point& p) {
+         p.gpus = 5;
+         p.sharding_strategy = Sharding::no_shard;
+         p.mixed_precision = MixedPrecision::pure;
+       }},
+      {"point.sharding_strategy: FULL_SHARD: ", [](Point& p) { p.gpus = 5; }},
+      {"point.sharding_strategy: HYBRID_SHARD: ",
+       [](Point& p) {
+         p.gpus = 5;
+         p.sharding_strategy = Sharding::hybrid_shard;
+       }},
       {"point.mixed_precision: FULL: ", [](Point& p) { p.mixed_precision = MixedPrecision::full; }},
       {"point.data: c4: ", [](Point& p) { p.data = "c4"; }},
       {"point.microbatch_size: 2 of 100000 ", [](Point& p) { p.global_batch = 100000; }},
@@ -108,7 +123,19 @@ TEST_CASE("what --capabilities says is what is accepted") {
   agree([](Point& p) { p.data = "/data/corpus.tok"; });
   agree([](Point& p) { p.data = "file"; });
   agree([](Point& p) { p.gpu = "h200"; });
-  agree([](Point& p) { p.gpus = 2; });
+  agree([](Point& p) { p.gpus = 5; });
+  agree([](Point& p) { p.gpus = 500; });
+  agree([](Point& p) {
+    p.gpus = 5;
+    p.precision = Precision::amp_bf16;
+    p.mixed_precision = MixedPrecision::pure;
+  });
+  for (const auto& [sharding, name] : Names<Sharding>::table) {
+    agree([chosen = sharding](Point& p) {
+      p.gpus = 5;
+      p.sharding_strategy = chosen;
+    });
+  }
   CHECK(refused >= 5);
   CHECK(accepted >= 6);
 }
@@ -120,6 +147,30 @@ TEST_CASE("settings that contradict themselves") {
   const Refusal refused = refusal([](Point& p) { p.env["TESSERA_TEST_UNSET"] = "1"; });
   CHECK(refused.code == ExitCode::spec);
   CHECK(refused.what.starts_with("point.env.TESSERA_TEST_UNSET: is not set in this process"));
+}
+
+TEST_CASE("a point needs as many ranks and nodes as were started") {
+  const auto shared = [](std::int64_t gpus, std::int64_t nodes) {
+    return [=](Point& p) {
+      p.gpus = gpus;
+      p.nodes = nodes;
+      p.global_batch = 20;
+      p.sharding_strategy = Sharding::no_shard;
+    };
+  };
+  CHECK(refusal(shared(4, 2)).code == ExitCode::ok);
+  CHECK(refusal(shared(4, 1), Place{}).what ==
+        "point.gpus: 4: one process is one rank; start it as trainer --nproc 4, by srun or by "
+        "torchrun");
+  CHECK(refusal(shared(4, 1), Place{.ranks = 2}).what ==
+        "point.gpus: 2 ranks were started, the point has 4 gpus; start 4");
+  CHECK(refusal(shared(1, 1), Place{.ranks = 2}).what ==
+        "point.gpus: 2 ranks were started, the point has 1 gpus; start 1");
+  CHECK(refusal(shared(4, 2), Place{.ranks = 4}).what ==
+        "point.nodes: the ranks were started on 1, the point has 2; start them on 2");
+  CHECK(refusal(shared(3, 1)).what ==
+        "point.global_batch: 20 is not divisible by 3 ranks; a multiple of 3");
+  CHECK(refusal(shared(3, 1)).code == ExitCode::spec);
 }
 
 TEST_CASE("what one rank makes no difference to is accepted") {

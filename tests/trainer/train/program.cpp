@@ -8,20 +8,20 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "lib/base/crc32.h"
 #include "lib/base/file.h"
-#include "tests/temporary.h"
 
 namespace tessera::trainer::test {
 
-namespace {
-
-std::string trainer_path() {
+std::filesystem::path trainer_path() {
   const char* folder = std::getenv("TESSERA_BIN");
-  return std::string(folder != nullptr ? folder : "build/release/bin") + "/trainer";
+  return std::filesystem::path(folder != nullptr ? folder : "build/release/bin") / "trainer";
 }
+
+namespace {
 
 [[noreturn]] void become_trainer(const ProgramOptions& options, const std::filesystem::path& in,
                                  const std::filesystem::path& out,
@@ -36,7 +36,8 @@ std::string trainer_path() {
     const std::size_t equals = variable.find('=');
     ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
   }
-  std::vector<std::string> words{trainer_path()};
+  std::vector<std::string> words{options.program.empty() ? trainer_path().string()
+                                                         : options.program.string()};
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -47,28 +48,53 @@ std::string trainer_path() {
 
 }  // namespace
 
-ProgramResult run_trainer(const ProgramOptions& options) {
-  const tessera::test::TemporaryFolder folder;
-  write_file_atomically(folder / "in", options.input);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) become_trainer(options, folder / "in", folder / "out", folder / "err");
+StartedTrainer::StartedTrainer(const ProgramOptions& options) {
+  write_file_atomically(folder_ / "in", options.input);
+  pid_ = ::fork();
+  REQUIRE(pid_ >= 0);
+  if (pid_ == 0) become_trainer(options, folder_ / "in", folder_ / "out", folder_ / "err");
+}
 
-  int status = 0;
-  bool sent = options.signal == 0;
-  while (!sent) {
-    if (::waitpid(child, &status, WNOHANG) == child) break;
-    if (options.when()) {
-      ::kill(child, options.signal);
-      sent = true;
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+pid_t StartedTrainer::rank(int rank) const {
+  const std::string wanted = "TESSERA_RANK=" + std::to_string(rank);
+  for (int i = 0; i < 2000; ++i) {
+    std::ifstream children("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) +
+                           "/children");
+    for (pid_t child = 0; children >> child;) {
+      std::ifstream environment("/proc/" + std::to_string(child) + "/environ");
+      for (std::string variable; std::getline(environment, variable, '\0');) {
+        if (variable == wanted) return child;
+      }
     }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (sent) ::waitpid(child, &status, 0);
+  FAIL("no such rank");
+  return -1;
+}
+
+ProgramResult StartedTrainer::wait() {
+  int status = 0;
+  REQUIRE(::waitpid(pid_, &status, 0) == pid_);
   return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-          .out = read_file(folder / "out"),
-          .err = read_file(folder / "err")};
+          .out = read_file(folder_ / "out"),
+          .err = read_file(folder_ / "err")};
+}
+
+ProgramResult run_trainer(const ProgramOptions& options) {
+  StartedTrainer trainer(options);
+  while (options.signal != 0) {
+    siginfo_t ended{};
+    if (::waitid(P_PID, static_cast<id_t>(trainer.pid()), &ended, WEXITED | WNOHANG | WNOWAIT) ==
+            0 &&
+        ended.si_pid != 0)
+      break;
+    if (options.when()) {
+      ::kill(trainer.pid(), options.signal);
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return trainer.wait();
 }
 
 sweep::RunSpec small_spec(const std::filesystem::path& run_dir) {

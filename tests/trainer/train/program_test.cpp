@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <set>
@@ -466,6 +467,34 @@ TEST_CASE("what the trainer can do and what the machine reaches are JSON") {
   CHECK(run_trainer({.arguments = {"--measure-peak", "--threads", "011"}}).exit_code == 2);
   CHECK(run_trainer({.arguments = {"--version"}}).out.find("trainer ") == 0);
   CHECK(run_trainer({.arguments = {"--help"}}).exit_code == 0);
+}
+
+TEST_CASE("--nproc goes with a run, starts ranks once, and tells a wrong specification once") {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& said) {
+    const ProgramResult result = run_trainer({.arguments = arguments, .input = "{}"});
+    CAPTURE(said);
+    CHECK(result.exit_code == 2);
+    CHECK(result.err.find(said) != std::string::npos);
+  };
+  for (const char* question :
+       {"--capabilities", "--measure-peak", "--bench-ops", "--print-schedule"})
+    refused({"--nproc", "2", question}, std::string("--nproc: does not go with ") + question);
+  refused({"--nproc", "0"}, "--nproc: ");
+  refused({"--nproc", "two"}, "--nproc: 'two' is not a decimal integer");
+  refused({"--nproc", "1025"}, "--nproc: ");
+
+  const ProgramResult bad =
+      run_trainer({.arguments = {"--nproc", "3", "--spec", "-"}, .input = "{}"});
+  CHECK(bad.exit_code == 10);
+  CHECK(std::ranges::count(bad.err, '\n') == 1);
+
+  const ProgramResult twice =
+      run_trainer({.arguments = {"--nproc", "2", "--spec", "-"},
+                   .input = "{}",
+                   .environment = {"TESSERA_RANK=1", "TESSERA_RANKS=4", "TESSERA_LOCAL_RANK=1",
+                                   "TESSERA_NODE=0", "TESSERA_NODES=1"}});
+  CHECK(twice.exit_code == 2);
+  CHECK(twice.err.find("--nproc: this is rank 1 of 4 already (TESSERA_*)") != std::string::npos);
 }
 
 TEST_CASE("the program needs libc, libm and the loader, nothing else") {

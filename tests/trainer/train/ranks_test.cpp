@@ -3,7 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <bit>
+#include <cmath>
+#include <csignal>
+#include <tuple>
 
 #include "lib/base/error.h"
 
@@ -66,6 +70,103 @@ TEST_CASE("ranks that share a batch train as one rank does, and all alike") {
         CHECK(relative_error(all[0].gradients, one.all("grad")) < (is_f32 ? 1e-5 : 2e-2));
         CHECK(relative_error(all[0].masters, one.all("master")) < (is_f32 ? 1e-5 : 1e-3));
       }
+    }
+  }
+}
+
+TEST_CASE("20 steps on 2 and 4 ranks stay within the bounds of one rank's") {
+  // ||theta - theta_one|| / ||theta_one - theta_0|| by unit. The bias of keys moves all scores of a
+  // query alike: its true gradient is 0, and what AdamW makes of its noise is left out.
+  constexpr std::int64_t kSteps = 20;
+  const Setup setup = setup_of(12, 5);
+  const auto masters = [](Engine& engine) {
+    std::vector<std::vector<float>> units;
+    const memory::Config& config = engine.config();
+    const auto keys = static_cast<std::ptrdiff_t>(config.shape.n_kv_heads * config.shape.head_dim);
+    for (std::int64_t unit = 0; unit <= config.shape.n_layers; ++unit) {
+      units.push_back(engine.read(engine.memory().flat(unit, "master")));
+      if (unit == 0) continue;
+      const Tensor bias = engine.memory().master(unit, "qkv.bias");
+      const auto* const begin = static_cast<float*>(engine.memory().flat(unit, "master").data);
+      const auto first = units.back().begin() + (static_cast<float*>(bias.data) - begin);
+      const auto queries =
+          static_cast<std::ptrdiff_t>(config.shape.n_heads * config.shape.head_dim);
+      std::fill(first + queries, first + queries + keys, 0.0F);
+    }
+    return units;
+  };
+  Training one(setup);
+  const auto begin = masters(one.engine);
+  one.run(kSteps);
+  const auto end = masters(one.engine);
+  for (const int ranks : {2, 4}) {
+    std::vector<std::vector<float>> shared;
+    std::vector<float> losses;
+    on_ranks(ranks, [&](int rank, Communicator& communicator) {
+      Setup part = setup;
+      part.memory.world = ranks;
+      part.memory.device_batch = 12 / ranks;
+      part.memory.microbatch = std::min<std::int64_t>(5, 12 / ranks);
+      const std::unique_ptr<Device> device = cpu_device(1);
+      Engine engine(*device, communicator, part,
+                    synthetic_tokens(setup.seed, setup.memory.shape.vocab));
+      const RankResult result = train_rank(engine, kSteps);
+      if (rank != 0) return;
+      losses = result.losses;
+      shared = masters(engine);
+    });
+    double curve = 0;
+    for (std::size_t step = 0; step < losses.size(); ++step)
+      curve = std::max(curve, std::abs(losses[step] / one.samples[step].loss - 1));
+    double change = 0;
+    for (std::size_t unit = 0; unit < end.size(); ++unit) {
+      std::vector<float> moved = end[unit];
+      std::vector<float> moved_shared = shared[unit];
+      for (std::size_t i = 0; i < moved.size(); ++i) {
+        moved[i] -= begin[unit][i];
+        moved_shared[i] -= begin[unit][i];
+      }
+      change = std::max(change, relative_error(moved_shared, moved));
+    }
+    MESSAGE(ranks, " ranks: loss curve ", curve, ", change of parameters ", change);
+    CHECK(losses.size() == kSteps);
+    CHECK(curve <= 1e-6);
+    CHECK(change <= 3e-4);
+    CHECK(change > 0);
+  }
+}
+
+TEST_CASE("ranks that are told to stop at different moments end behind the same step") {
+  for (const auto& [first, second, signal] :
+       {std::tuple{SIGTERM, 0, SIGTERM}, {0, SIGTERM, SIGTERM}, {SIGTERM, SIGUSR1, SIGUSR1}}) {
+    CAPTURE(first);
+    CAPTURE(second);
+    Setup setup = setup_of(6, 1);
+    setup.memory.world = 3;
+    setup.memory.device_batch = 2;
+    std::array<std::atomic<int>, 3> stops{};
+    std::array<LoopEnd, 3> ends;
+    on_ranks(3, [&](int rank, Communicator& communicator) {
+      const std::unique_ptr<Device> device = cpu_device(1);
+      const TokenSource tokens = synthetic_tokens(setup.seed, setup.memory.shape.vocab);
+      std::atomic<int>& stop = stops[static_cast<std::size_t>(rank)];
+      // Row 0 is rank 0's and comes before its first microbatch, row 3 is rank 1's second.
+      Engine engine(*device, communicator, setup,
+                    [&](std::int64_t step, std::int64_t row, std::span<std::int32_t> out) {
+                      if (step == 5 && row == 0) stop = first;
+                      if (step == 5 && row == 3) stop = second;
+                      tokens(step, row, out);
+                    });
+      std::vector<runlog::StepSample> samples;
+      samples.reserve(100);
+      ends[static_cast<std::size_t>(rank)] =
+          train(engine, 100, 0, stop, samples, [](const runlog::StepSample&) {});
+      if (samples.size() != 5) throw std::runtime_error(std::to_string(samples.size()));
+    });
+    for (const LoopEnd& end : ends) {
+      CHECK(end.kind == LoopEnd::Kind::interrupted);
+      CHECK(end.step == 5);
+      CHECK(end.signal == signal);
     }
   }
 }

@@ -1,0 +1,15 @@
+// SipHash-2-4, a hash with a key for short messages (Aumasson and Bernstein, 2012): who does not
+// know the key can neither make nor guess the hash of a message.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::trainer {
+
+using SipKey = std::array<std::uint8_t, 16>;
+
+std::uint64_t siphash(const SipKey& key, std::string_view message);
+
+}  // namespace tessera::trainer
