@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "apps/detach.h"
 #include "apps/progress.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -228,6 +229,7 @@ submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
   options.select.only = from_text<submit::Only>(request.only).value_or(submit::Only::missing);
   options.select.force = request.force;
   options.select.most_attempts = request.most_attempts;
+  options.select.named = request.named;
   const auto first_set = [](auto asked, auto otherwise) { return asked > 0 ? asked : otherwise; };
   options.in_flight =
       local ? first_set(request.max_parallel, static_cast<int>(cluster.max_parallel))
@@ -300,6 +302,11 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
   const double start_s = monotonic_seconds();
   const auto clusters = clusters_of(plan);
   const fs::path workspace = workspace_of(request, plan, clusters);
+  const bool stays = request.wait || clusters.back()->kind == cluster::Kind::local;
+  Detachment detachment;
+  if (request.detach && stays) {
+    if (const auto code = detachment.begin(plan.project)) return *code;
+  }
   submit::SubmitReport sum;
   bool first = true;
   for (const cluster::Cluster* cluster : clusters) {
@@ -307,9 +314,11 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
     const auto scheduler = cluster::make_scheduler(*cluster, user_name());
     const bool waits = request.wait || !scheduler->queues();
     Reporter reporter(request, plan, waits);
-    add(sum, submit::submit_plan(share_of(plan, cluster->name, first), *scheduler,
-                                 options_of(request, plan, *cluster, workspace), reporter.events(),
-                                 g_interrupted));
+    submit::SubmitEvents events = reporter.events();
+    detachment.hook(events, workspace / plan.project);
+    add(sum,
+        submit::submit_plan(share_of(plan, cluster->name, first), *scheduler,
+                            options_of(request, plan, *cluster, workspace), events, g_interrupted));
     first = false;
   }
   fmt::print("{} in {}\n", summary(sum, request.only),

@@ -145,9 +145,11 @@ class Submitter {
   void select_runs(const sweep::Expansion& plan) {
     const ledger::Contents contents = ledger::read_ledger(project_dir_);
     const auto planned = planned_points(plan, options_.project, options_.repeats);
-    append_plan(ledger_, contents, planned, plan.dropped);
-    const auto choices =
-        select(planned, ledger::run_states(contents), options_.select, user_name());
+    // What is run again was planned before, and by whom and when is for its own plan to say.
+    if (options_.select.named.empty()) append_plan(ledger_, contents, planned, plan.dropped);
+    const auto states = ledger::run_states(contents);
+    const auto choices = select(planned, states, options_.select, user_name());
+    require_named_free(choices, states, options_.select);
     int adopted = 0;
     for (const LiveJob& live : live_) adopted += static_cast<int>(live.refs.size());
     if (events_.selected) events_.selected(choices, adopted);
@@ -248,8 +250,11 @@ class Submitter {
     job.threads = next.shape.threads;
     job.time_limit_s = next.time_limit_s;
     job.after = runs_before();
-    for (const ledger::RunRef& ref : next.refs)
-      job.runs.push_back(preparation_.start_of(ref, company()));
+    for (const ledger::RunRef& ref : next.refs) {
+      const sweep::InJob place{.name = job.name, .index = job.runs.size(), .array = job.array};
+      job.runs.push_back(preparation_.start_of(
+          ref, company(), next.refs.size() > 1 ? std::optional(place) : std::nullopt));
+    }
     if (interrupted_) return false;
 
     LiveJob live;
