@@ -152,6 +152,7 @@ RunOutput choose_output(const fs::path& project_dir, Schedulers& schedulers,
                         const std::string& text, int attempt) {
   const ledger::Contents contents = ledger::read_ledger(project_dir);
   if (contents.entries.empty()) {
+    ledger::require_undamaged(contents);
     throw Error(ExitCode::empty, project_dir.string(), "nothing was submitted here",
                 "check the project's name and --workspace");
   }

@@ -26,7 +26,8 @@ struct RunOutput {
 
 // `text` as find_run takes it; empty: the project's only running run, else that of the newest
 // hand-over that has output. `attempt` 0: the newest. Error(empty) if there is no such run or
-// attempt, or it was never started; Error(usage) if several fit.
+// attempt, or it was never started; Error(usage) if several fit; Error(conflict) if no line of the
+// ledger can be believed.
 RunOutput choose_output(const std::filesystem::path& project_dir, Schedulers& schedulers,
                         const std::string& text, int attempt);
 

@@ -1,10 +1,14 @@
 #include "lib/submit/rebuild.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/process.h"
 #include "lib/submit/run_folder.h"
@@ -234,4 +238,43 @@ TEST_CASE("other users' files stay, and a project without an attempt keeps what 
   const std::string own = read_file(project.ledger_file());
   CHECK_THROWS_AS(rebuild(project), Error);
   CHECK(read_file(project.ledger_file()) == own);
+}
+
+TEST_CASE("killed while it asks the cluster, a rebuild leaves a ledger that the next submit ends") {
+  Project project;
+  project.submit(3);
+  project.end(Project::run_of(1), 1, Status::ok);
+  // What an earlier one left that died before it was done.
+  ledger::Ledger(project.dir() / ".tessera/rebuild", user_name(), host_name())
+      .append(ledger::Entry{});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    project.scheduler.on_query = [] { ::kill(::getpid(), SIGKILL); };
+    rebuild(project);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(project.entries(Op::intent).size() == 3);
+  CHECK(project.entries(Op::accepted).empty());
+  CHECK(project.submit(3).started == 0);
+  CHECK(project.open == 2);
+  CHECK(project.entries(Op::adopted).size() == 2);
+  CHECK(rebuild(project).open == 2);
+}
+
+TEST_CASE("a hand-over is dated by the log where the specification was copied since") {
+  Project project;
+  project.submit(1);
+  const std::string run = Project::run_of(1);
+  project.write_log(run, 1, std::nullopt);
+  const auto spec = spec_file(project.dir() / run, 1);
+  std::filesystem::last_write_time(spec,
+                                   std::filesystem::last_write_time(spec) + std::chrono::hours(2));
+  rebuild(project);
+  const auto age_s = seconds_since_utc(project.states().at(run).attempts.at(0).since_utc);
+  REQUIRE(age_s.has_value());
+  CHECK(*age_s >= 0);
+  CHECK(*age_s < 600);
 }
