@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include "apps/plan.h"
 #include "apps/submit_run.h"
@@ -14,6 +16,7 @@
 #include "lib/base/process.h"
 #include "lib/cluster/make_scheduler.h"
 #include "lib/cluster/outcome.h"
+#include "lib/ledger/lock.h"
 #include "lib/ledger/state.h"
 #include "lib/submit/rebuild.h"
 #include "lib/submit/rerun.h"
@@ -25,6 +28,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::chrono::seconds kFirstOutput{1};  // between two looks for it
+
 void note(const std::string& text) {
   fmt::print(stderr, "submit: {}\n", text);
 }
@@ -33,6 +38,21 @@ void print_bytes(std::string_view bytes) {
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() &&
                        std::fflush(stdout) == 0;
   if (!written) throw_errno("stdout", "cannot be written", errno);
+}
+
+// Whoever follows a submission that has just begun waits for its first run.
+submit::RunOutput choose(const SubmitRequest& request, const fs::path& project_dir,
+                         submit::Schedulers& schedulers, const std::string& text) {
+  while (true) {
+    try {
+      return submit::choose_output(project_dir, schedulers, text, request.output_attempt);
+    } catch (const Error& error) {
+      const bool may_come = request.follow && text.empty() && error.code() == ExitCode::empty &&
+                            ledger::lock_holder(project_dir).has_value();
+      if (!may_come) throw;
+    }
+    std::this_thread::sleep_for(kFirstOutput);
+  }
 }
 
 std::string count(std::size_t number, const char* what) {
@@ -49,8 +69,7 @@ int run_logs(const SubmitRequest& request) {
   const fs::path project_dir = ledger::workspace_to_read(project, request.workspace) / project;
   submit::Schedulers schedulers(project_dir, user_name());
   const submit::RunOutput output =
-      submit::choose_output(project_dir, schedulers, target.runs.empty() ? "" : target.runs.front(),
-                            request.output_attempt);
+      choose(request, project_dir, schedulers, target.runs.empty() ? "" : target.runs.front());
   if (!output.why.empty())
     note(fmt::format("{} attempt {}: {}", output.run, output.attempt, output.why));
   if (request.follow) {

@@ -247,6 +247,11 @@ TEST_CASE("a detached submission goes on by itself and leaves its output") {
   CHECK(begun.out.starts_with("e2e: 2 runs, 2 to start\nIt goes on in the background: process "));
   CHECK(begun.out.find("To end it: submit cancel e2e\n") != std::string::npos);
   CHECK(begun.out.find("2 ok") == std::string::npos);
+  // Followed from before its first run begins.
+  const CommandResult followed = e2e.run("submit", {"logs", "-f"});
+  CAPTURE(followed.err);
+  CHECK(followed.exit_code == 0);
+  CHECK_FALSE(followed.out.empty());
   REQUIRE(wait_until([&] { return !worker(e2e); }));
   const std::string output = background_output(e2e);
   CHECK(output.find("2 ok, 0 not ok in ") != std::string::npos);
