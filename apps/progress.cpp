@@ -47,8 +47,7 @@ std::string progress_text(const submit::Progress& progress, double elapsed_s, st
   return text;
 }
 
-ProgressLine::ProgressLine(std::FILE* stream)
-    : stream_(stream), terminal_(::isatty(::fileno(stream)) == 1), start_s_(monotonic_seconds()) {}
+ProgressLine::ProgressLine(std::FILE* stream) : stream_(stream), start_s_(monotonic_seconds()) {}
 
 ProgressLine::~ProgressLine() {
   clear();
@@ -62,7 +61,8 @@ void ProgressLine::clear() {
 
 void ProgressLine::show(const submit::Progress& progress) {
   const double now = monotonic_seconds();
-  if (!terminal_ || now - last_s_ < kRefresh_s) return;
+  if (!terminal_) terminal_ = ::isatty(::fileno(stream_)) == 1;
+  if (!*terminal_ || now - last_s_ < kRefresh_s) return;
   last_s_ = now;
   fmt::print(stream_, "\r\x1b[K{}", progress_text(progress, now - start_s_, columns(stream_) - 1));
   std::fflush(stream_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "lib/submit/submit.h"
@@ -27,7 +28,7 @@ class ProgressLine {
   void clear();
 
   std::FILE* stream_;
-  bool terminal_;
+  std::optional<bool> terminal_;  // known once something is shown
   bool shown_ = false;
   double start_s_;
   double last_s_ = 0;

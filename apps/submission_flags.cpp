@@ -56,6 +56,7 @@ void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& 
   app.add_option("--gpu-catalogue", request.gpu_catalogue, "file that adds GPUs")->group(group);
   app.add_flag("--break-lock", request.break_lock, "take over the lock of a dead submit")
       ->group(group);
+  app.add_flag("--rebuild", request.rebuild, "as the verb rebuild")->group(group);
   app.add_flag("--profile", request.profile,
                "measure each operation of three more steps of a run: collect show, and its output")
       ->group(group);
@@ -73,6 +74,7 @@ void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& 
                  "refused jobs after which no more are handed over (default 3)")
       ->group(jobs);
   app.add_flag("--wait", request.wait, "stay until all runs have ended")->group(jobs);
+  app.add_flag("--detach", request.detach, "where it stays: go on in the background")->group(jobs);
 
   const char* print = "What is printed";
   app.add_flag("--all", request.all_rows, "every point of the plan, every run of status")
@@ -88,6 +90,10 @@ void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& 
   app.add_flag("--watch", request.watch, "of status: print it again until all have ended")
       ->group(print);
   app.add_flag("--offline", request.offline, "of status: ask no cluster")->group(print);
+  app.add_flag("-f,--follow", request.follow, "of logs: go on until the run has ended")
+      ->group(print);
+  app.add_option("--attempt", flags.attempt, "of logs: which one (default the newest)")
+      ->group(print);
 }
 
 void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
@@ -95,6 +101,7 @@ void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
   whole(flags.max_parallel, "--max-parallel", 1024, request.max_parallel);
   whole(flags.max_in_flight, "--max-in-flight", kMany, request.max_in_flight);
   whole(flags.max_failures, "--max-failures", kMany, request.max_failures);
+  whole(flags.attempt, "--attempt", kMany, request.output_attempt);
   whole(flags.attempts, "--attempts", kMany, request.most_attempts);
   if (!flags.pack.empty()) request.pack_s = duration(flags.pack, "--pack");
   if (!flags.time.empty() && flags.time != "auto") request.time_s = duration(flags.time, "--time");
@@ -105,11 +112,23 @@ void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
     throw Error(ExitCode::usage, "--only", fmt::format("unknown value '{}'", request.only),
                 suggestion(request.only, all_names<submit::Only>()));
   }
-  const std::pair<bool, const char*> of_verbs[] = {{request.watch, "--watch"},
-                                                   {request.offline, "--offline"}};
-  for (const auto& [given, flag] : of_verbs) {
-    if (given) throw Error(ExitCode::usage, flag, "goes with the verb status");
+  if (!request.verb.empty()) return;
+  struct OfVerb {
+    bool given;
+    const char* flag;
+    const char* verb;
+  };
+  const OfVerb of_verbs[] = {{request.watch, "--watch", "status"},
+                             {request.offline, "--offline", "status"},
+                             {request.follow, "--follow", "logs"},
+                             {request.output_attempt > 0, "--attempt", "logs"}};
+  for (const OfVerb& each : of_verbs) {
+    if (each.given)
+      throw Error(ExitCode::usage, each.flag, fmt::format("goes with the verb {}", each.verb));
   }
+  if (request.detach && !request.run)
+    throw Error(ExitCode::usage, "--detach", "there is nothing to go on with",
+                "it goes with --RUN and with the verb rerun");
   const std::pair<bool, const char*> dry[] = {{!request.render.empty(), "--render"},
                                               {request.check, "--check"}};
   for (const auto& [given, flag] : dry) {

@@ -22,6 +22,7 @@ struct SubmissionFlags {
   std::string max_gpu_hours;
   std::string max_failures;
   std::string attempts;
+  std::string attempt;
 };
 
 void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& flags);

@@ -8,6 +8,7 @@
 #include "apps/plan_memory.h"
 #include "apps/plan_table.h"
 #include "apps/plan_times.h"
+#include "apps/run_verbs.h"
 #include "apps/submit_flags.h"
 #include "apps/submit_run.h"
 #include "apps/submit_verbs.h"
@@ -23,6 +24,9 @@ int run_submit(int argc, const char* const* argv) {
   if (help_shown) return 0;
   if (request.verb == "status") return apps::run_status(request);
   if (request.verb == "cancel") return apps::run_cancel(request);
+  if (request.verb == "logs") return apps::run_logs(request);
+  if (request.verb == "rerun") return apps::run_rerun(request);
+  if (request.verb == "rebuild") return apps::run_rebuild(request);
 
   apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);

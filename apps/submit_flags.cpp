@@ -73,6 +73,15 @@ struct Verb {
 const Verb kVerbs[] = {
     {"status", "[PROJECT]: where the runs of a project stand", {"--all", "--watch", "--offline"}},
     {"cancel", "[PROJECT [RUN...]]: end the runs of a project, or the named ones", {}},
+    {"logs",
+     "[PROJECT [RUN]]: what a run printed; RUN is its name, its id or a piece that only one has",
+     {"--follow", "--attempt"}},
+    {"rerun",
+     "[PROJECT] RUN...: start the named runs again, however they ended",
+     {"--profile", "--wait", "--detach", "--time", "--break-lock", "--gpu-catalogue"}},
+    {"rebuild",
+     "[PROJECT]: make the ledger anew from what the runs left",
+     {"--rebuild", "--break-lock"}},
 };
 
 void refuse_extras(const CLI::App& app, const std::vector<std::string>& extras) {
@@ -161,11 +170,13 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
     foundry.cpu_offload = "true";
   std::ranges::replace(grid.checkpointing, std::string(), std::string("true"));
 
-  for (const CLI::App* command : app.get_subcommands()) {
-    request.verb = command->get_name();
+  for (const CLI::App* command : app.get_subcommands()) request.verb = command->get_name();
+  if (request.verb.empty() && request.rebuild) request.verb = "rebuild";
+  if (!request.verb.empty()) {
     refuse_flags_of_submission(app, *std::ranges::find_if(kVerbs, [&](const Verb& known) {
                                  return known.name == request.verb;
                                }));
+    check_submission(submission, request);
     return request;
   }
 

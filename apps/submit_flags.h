@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,9 @@
 namespace tessera::apps {
 
 struct SubmitRequest {
-  std::string verb;                // empty: plan or submit; status, cancel
+  std::string verb;                // empty: plan or submit; status, cancel, logs, rerun, rebuild
   std::vector<std::string> names;  // of a verb: PROJECT, then runs
+  std::set<std::string> named;     // of rerun, the runs found: these are started and no other
 
   sweep::Grid grid;
   bool has_sweep = false;
@@ -37,14 +39,18 @@ struct SubmitRequest {
   double rate_per_s = 0;     // 0: as the cluster file says
   int max_failures = 3;
   bool wait = false;
+  bool detach = false;
   std::string render;  // a folder
   bool check = false;
 
   bool json = false;
   bool memory = false;
   bool all_rows = false;
-  bool watch = false;    // of status
-  bool offline = false;  // of status
+  bool watch = false;      // of status
+  bool offline = false;    // of status
+  bool follow = false;     // of logs
+  int output_attempt = 0;  // of logs; 0: the newest
+  bool rebuild = false;    // --rebuild, the verb as a flag
   std::string gpu_catalogue;
 
   std::vector<std::string> warnings;  // one line each, for stderr

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "apps/detach.h"
 #include "apps/plan_times.h"
 #include "apps/progress.h"
 #include "lib/base/clock.h"
@@ -237,6 +238,7 @@ submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
   options.select.only = from_text<submit::Only>(request.only).value_or(submit::Only::missing);
   options.select.force = request.force;
   options.select.most_attempts = request.most_attempts;
+  options.select.named = request.named;
   const auto first_set = [](auto asked, auto otherwise) { return asked > 0 ? asked : otherwise; };
   options.in_flight =
       local ? first_set(request.max_parallel, static_cast<int>(cluster.max_parallel))
@@ -393,6 +395,11 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
   const double start_s = monotonic_seconds();
   const auto clusters = clusters_of(plan);
   const fs::path workspace = workspace_of(request, plan, clusters);
+  const bool stays = request.wait || clusters.back()->kind == cluster::Kind::local;
+  Detachment detachment;
+  if (request.detach && stays) {
+    if (const auto code = detachment.begin(plan.project)) return *code;
+  }
   submit::SubmitReport sum;
   bool first = true;
   for (const cluster::Cluster* cluster : clusters) {
@@ -406,8 +413,9 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
       const bool retries = request.retry_oom && add_retries(share, options);
       if (again && !retries) break;
       Reporter reporter(request, plan, waits);
-      add(sum, submit::submit_plan(share, *scheduler, options, reporter.events(), g_interrupted),
-          again);
+      submit::SubmitEvents events = reporter.events();
+      detachment.hook(events, workspace / plan.project);
+      add(sum, submit::submit_plan(share, *scheduler, options, events, g_interrupted), again);
       if (!waits || g_interrupted) break;
     }
   }

@@ -10,32 +10,17 @@
 #include <map>
 #include <thread>
 
+#include "apps/verb_names.h"
 #include "lib/base/error.h"
 #include "lib/base/process.h"
 #include "lib/ledger/state.h"
 #include "lib/submit/status.h"
-#include "lib/sweep/identity.h"
 
 namespace tessera::apps {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string verb_project(const SubmitRequest& request) {
-  std::string named = request.names.empty() ? request.project : request.names.front();
-  if (!named.empty() || !request.names.empty()) {
-    if (const std::string fault = sweep::project_fault(named); !fault.empty()) {
-      throw Error(ExitCode::usage, fmt::format("submit {}", request.verb),
-                  fmt::format("project '{}' {}", named, fault),
-                  "submit status and cancel take a project's name");
-    }
-    return named;
-  }
-  if (const auto last = ledger::last_project()) return *last;
-  throw Error(ExitCode::usage, fmt::format("submit {}", request.verb), "which project?",
-              fmt::format("write submit {} PROJECT", request.verb));
-}
 
 // Prints it; false as long as runs have not ended.
 bool print_status(const std::string& project, const fs::path& project_dir,
@@ -73,10 +58,11 @@ bool print_status(const std::string& project, const fs::path& project_dir,
 }  // namespace
 
 int run_status(const SubmitRequest& request) {
-  if (request.names.size() > 1) {
-    throw Error(ExitCode::usage, request.names[1], "status takes one project", "leave it out");
+  const VerbTarget target = target_of(request);
+  if (!target.runs.empty()) {
+    throw Error(ExitCode::usage, target.runs.front(), "status takes one project", "leave it out");
   }
-  const std::string project = verb_project(request);
+  const std::string& project = target.project;
   const fs::path project_dir = ledger::workspace_to_read(project, request.workspace) / project;
   submit::Schedulers schedulers(project_dir, user_name());
   while (true) {
@@ -99,10 +85,8 @@ int run_status(const SubmitRequest& request) {
 }
 
 int run_cancel(const SubmitRequest& request) {
-  const std::string project = verb_project(request);
+  const auto& [project, runs] = target_of(request);
   const fs::path project_dir = ledger::resolve_workspace(project, request.workspace) / project;
-  std::vector<std::string> runs;
-  if (!request.names.empty()) runs.assign(request.names.begin() + 1, request.names.end());
   submit::Schedulers schedulers(project_dir, user_name());
   const submit::Cancellation done = submit::cancel_runs(project_dir, schedulers, runs);
   if (done.submit != 0)

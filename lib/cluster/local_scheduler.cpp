@@ -62,9 +62,7 @@ class LocalScheduler final : public Scheduler {
     }
   }
 
-  std::vector<fs::path> outputs(const OpenRun& run) const override {
-    return {run.run_dir / fmt::format("out.{}.0.0", run.attempt)};
-  }
+  std::vector<fs::path> outputs(const OpenRun& run) const override { return {output_of(run)}; }
 
   Limits limits() override { return {}; }
   double poll_s() const override { return kPoll_s; }
@@ -75,6 +73,16 @@ class LocalScheduler final : public Scheduler {
     ProcessRef process;
     std::optional<int> exit_code;  // once it has ended
   };
+
+  static fs::path output_of(const OpenRun& run) {
+    return run.run_dir / fmt::format("out.{}.0.0", run.attempt);
+  }
+
+  static bool has_printed(const OpenRun& run) {
+    std::error_code fault;
+    const auto size = fs::file_size(output_of(run), fault);
+    return !fault && size > 0;
+  }
 
   LocalStart start_of(const Job& job) const {
     if (job.runs.size() != 1) {
@@ -87,9 +95,9 @@ class LocalScheduler final : public Scheduler {
             .attempt = run.attempt,
             .spec_json = run.spec_json,
             .user = user_,
-            .ranks = static_cast<int>(job.ranks),
             .env = run.env,
-            .unset = run.unset};
+            .unset = run.unset,
+            .ranks = static_cast<int>(job.ranks)};
   }
 
   std::optional<ProcessRef> process_of(const OpenJob& job) const {
@@ -132,7 +140,7 @@ class LocalScheduler final : public Scheduler {
         state.end = outcome.status;
         state.end_reason = outcome.reason;
       }
-    } else if (!has_log(run.run_dir, run.attempt)) {
+    } else if (!has_log(run.run_dir, run.attempt) && !has_printed(run)) {
       // The process waits for the word of its submitter before it becomes the trainer.
       state.end = runlog::Status::missing;
       state.end_reason = "its submitter ended before it began";

@@ -51,6 +51,7 @@ std::string to_line(const Entry& entry) {
     json["runs"].push_back(
         {{"run", ref.run}, {"id", ref.id}, {"rep", ref.repeat}, {"try", ref.attempt}});
   }
+  if (!entry.places.empty()) json["places"] = entry.places;
   put("build", entry.build);
   if (entry.status) json["status"] = to_text(*entry.status);
   put("reason", entry.reason);
@@ -102,6 +103,9 @@ Entry from_json(const Json& json) {
                           .repeat = member<int>(ref, "rep", 1),
                           .attempt = member<int>(ref, "try", 1)});
   }
+  entry.places = member<std::vector<std::size_t>>(json, "places");
+  if (!entry.places.empty() && entry.places.size() != entry.runs.size())
+    throw std::string("other places than runs");
   if (json.contains("status"))
     entry.status = from_text<runlog::Status>(member<std::string>(json, "status"));
   if (json.contains("queue_s")) entry.queue_s = member<double>(json, "queue_s");
@@ -174,9 +178,8 @@ void require_undamaged(const Contents& contents) {
   if (contents.damage.empty()) return;
   const Damage& first = contents.damage.front();
   throw Error(ExitCode::conflict, first.where, first.what,
-              "restore the file from a copy, or take the line out if you know that its run is not "
-              "on the cluster; "
-              "nothing was submitted");
+              "submit --rebuild makes the ledger anew from what the runs left, or restore the file "
+              "from a copy; nothing was submitted");
 }
 
 Ledger::Ledger(const fs::path& project_dir, std::string user, std::string host, Tail tail)
@@ -196,12 +199,21 @@ Ledger::Ledger(const fs::path& project_dir, std::string user, std::string host, 
 }
 
 void Ledger::append(Entry entry) {
-  entry.utc = utc_now();
-  entry.user = user_;
-  entry.host = host_;
+  append(std::span<const Entry>(&entry, 1));
+}
+
+void Ledger::append(std::span<const Entry> entries) {
+  std::string lines;
+  for (const Entry& each : entries) {
+    Entry entry = each;
+    if (entry.utc.empty()) entry.utc = utc_now();
+    entry.user = user_;
+    if (entry.host.empty()) entry.host = host_;
+    lines += to_line(entry);
+  }
   const off_t before = ::lseek(file_.get(), 0, SEEK_END);
   try {
-    write_all(file_, to_line(entry), path_);
+    write_all(file_, lines, path_);
     if (::fsync(file_.get()) != 0) throw_errno(path_, "cannot be written", errno);
   } catch (const Error&) {
     // Half a line would be cut off at the next start; a whole one that did not reach the disk must
@@ -231,7 +243,7 @@ std::map<std::string, RunState> run_states(const Contents& contents) {
         attempt.since_utc = entry.utc;
         attempt.name = entry.name;
         attempt.array = entry.array;
-        attempt.index = i;
+        attempt.index = entry.places.empty() ? i : entry.places[i];
       }
       // Whose it is, not who saw its end.
       if (attempt.user.empty() || entry.op == Op::intent) {

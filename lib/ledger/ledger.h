@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,7 @@ struct Entry {
   std::string job;                       // its id there; local: pid
   bool array = false;                    // of an intent: its runs are elements of an array
   std::vector<RunRef> runs;              // of a job; several when packed
+  std::vector<std::size_t> places;       // of an intent's runs in the job; empty: 0, 1, ...
   std::string build;                     // commit of the trainer
   std::optional<runlog::Status> status;  // of final
   std::string reason;
@@ -112,8 +114,11 @@ class Ledger {
   Ledger(const std::filesystem::path& project_dir, std::string user, std::string host,
          Tail tail = Tail::mend);
 
-  // Fills in utc, user and host, writes and syncs. Error(io): then nothing may be taken as written.
+  // Fills in the user, and utc and host where they are empty; writes and syncs. Error(io): then
+  // nothing may be taken as written.
   void append(Entry entry);
+  // All of them with one sync.
+  void append(std::span<const Entry> entries);
 
  private:
   std::filesystem::path path_;

@@ -34,6 +34,11 @@ cluster::Job job_of(const std::string& project, const std::vector<ledger::RunRef
   return job;
 }
 
+std::optional<sweep::InJob> in_job_of(const cluster::Job& job, std::size_t runs) {
+  if (runs < 2) return std::nullopt;
+  return sweep::InJob{.name = job.name, .index = job.runs.size(), .array = job.array};
+}
+
 std::vector<cluster::Job> planned_jobs(const sweep::Expansion& plan, cluster::Scheduler& scheduler,
                                        const SubmitOptions& options) {
   const SubmitEvents no_events;
@@ -55,7 +60,7 @@ std::vector<cluster::Job> planned_jobs(const sweep::Expansion& plan, cluster::Sc
         jobs.emplace_back(job_of(options.project, of_job, to_place[group.runs.front()].shape,
                                  group.array, group.time_limit_s));
     for (const ledger::RunRef& ref : of_job)
-      job.runs.push_back(preparation.start_of(ref, std::nullopt));
+      job.runs.push_back(preparation.start_of(ref, std::nullopt, in_job_of(job, of_job.size())));
   }
   return jobs;
 }

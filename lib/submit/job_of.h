@@ -21,6 +21,9 @@ Grouping grouping_of(cluster::Scheduler& scheduler, const SubmitOptions& options
 std::vector<cluster::Job> planned_jobs(const sweep::Expansion& plan, cluster::Scheduler& scheduler,
                                        const SubmitOptions& options);
 
+// The place of the next run of a job that is to have so many; nothing for a run alone.
+std::optional<sweep::InJob> in_job_of(const cluster::Job& job, std::size_t runs);
+
 // A job without its runs.
 cluster::Job job_of(const std::string& project, const std::vector<ledger::RunRef>& refs,
                     const RunShape& shape, bool array, std::int64_t time_limit_s);

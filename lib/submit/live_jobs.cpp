@@ -206,10 +206,12 @@ Resolved resolve(const LiveJob& live, const JobState& state, Reply reply,
     }
     return result;
   }
-  // What left a log has run, whoever may know it.
-  const bool has_run = std::ranges::any_of(live.job.runs, [](const cluster::OpenRun& run) {
-    return cluster::has_log(run.run_dir, run.attempt);
-  });
+  // What left a log or an exit code has run, whoever may know it.
+  const auto left_traces = [](const cluster::OpenRun& run) {
+    return cluster::has_log(run.run_dir, run.attempt) ||
+           cluster::noted_exit_code(run.run_dir, run.attempt).has_value();
+  };
+  const bool has_run = std::ranges::any_of(live.job.runs, left_traces);
   if (reply == Reply::may_come && !has_run) {
     result.rest.push_back(live);
     return result;
@@ -217,7 +219,7 @@ Resolved resolve(const LiveJob& live, const JobState& state, Reply reply,
   for (std::size_t i = 0; i < live.refs.size(); ++i) {
     const cluster::OpenRun& run = live.job.runs[i];
     const cluster::Outcome outcome =
-        cluster::has_log(run.run_dir, run.attempt)
+        left_traces(run)
             ? cluster::outcome_of_attempt(run.run_dir, run.attempt, {})
             : cluster::Outcome{Status::missing, "its submitter ended before it was handed over"};
     finish(live, i, state, is_cancelled, outcome, result);

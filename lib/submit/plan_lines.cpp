@@ -18,7 +18,7 @@ std::vector<ledger::PlannedPoint> planned_points(const sweep::Expansion& plan,
     planned.push_back({.id = point.id,
                        .run = sweep::run_name(project, slug, point.id, 1),
                        .label = point.label,
-                       .repeats = repeats,
+                       .repeats = point.repeats > 0 ? point.repeats : repeats,
                        .point = point.point});
   }
   return planned;

@@ -29,7 +29,8 @@ void Preparation::add(const sweep::Planned& point, const ledger::RunRef& ref) {
 }
 
 cluster::RunStart Preparation::start_of(const ledger::RunRef& ref,
-                                        const std::optional<Company>& company) {
+                                        const std::optional<Company>& company,
+                                        const std::optional<sweep::InJob>& in_job) {
   const sweep::Planned& planned = *points_.at(ref.run).point;
   const sweep::Point& point = planned.point;
   const std::filesystem::path run_dir = options_.workspace / options_.project / ref.run;
@@ -39,7 +40,7 @@ cluster::RunStart Preparation::start_of(const ledger::RunRef& ref,
   spec.run = ref.run;
   spec.label = planned.label;
   spec.repeat = ref.repeat;
-  spec.repeats = options_.repeats;
+  spec.repeats = planned.repeats > 0 ? planned.repeats : options_.repeats;
   spec.attempt = ref.attempt;
   spec.derived_from = planned.derived_from;
   spec.user = user_name();
@@ -47,6 +48,8 @@ cluster::RunStart Preparation::start_of(const ledger::RunRef& ref,
   spec.microbatch = planned.microbatch;
   spec.run_dir = run_dir.string();
   spec.shared_with = company ? company->shared_with : 0;
+  spec.unset_env = planned.unset_env;
+  spec.in_job = in_job;
   spec.profile = options_.profile;
   for (const cluster::GpuEntry& gpu : cluster_.gpus) {
     if (gpu.name == point.gpu) spec.expect = gpu.expect;

@@ -29,8 +29,10 @@ class Preparation {
   void add(const sweep::Planned& point, const ledger::RunRef& ref);
 
   // All that the attempt is started with. `company`: on this machine; nothing: on a cluster.
+  // `in_job`: its place among others; nothing: it has a job of its own.
   // Measures this CPU's peaks if nothing runs here; may take its time.
-  cluster::RunStart start_of(const ledger::RunRef& ref, const std::optional<Company>& company);
+  cluster::RunStart start_of(const ledger::RunRef& ref, const std::optional<Company>& company,
+                             const std::optional<sweep::InJob>& in_job);
 
   // A run whose MFU is above 100 % of a peak that was measured here shows that the peak was
   // measured on a machine that was slow at the time: it is forgotten, so that the next submit

@@ -20,9 +20,12 @@ class Schedulers {
  public:
   Schedulers(std::filesystem::path project_dir, std::string user)
       : project_dir_(std::move(project_dir)), user_(std::move(user)) {}
+  Schedulers(const Schedulers&) = delete;
+  Schedulers& operator=(const Schedulers&) = delete;
+  virtual ~Schedulers() = default;
 
   // nullptr where there is no such cluster file or it cannot be run on; `why_not` says so.
-  cluster::Scheduler* find(const std::string& name);
+  virtual cluster::Scheduler* find(const std::string& name);
   std::string why_not(const std::string& name) const;
 
  private:

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "lib/base/error.h"
+
 namespace tessera::submit {
 
 using runlog::Status;
@@ -15,6 +17,7 @@ bool wanted(const ledger::AttemptState& attempt, const Selection& selection) {
   // Ended on request: by Ctrl-C, or by `submit cancel`.
   const bool interrupted =
       attempt.reason.starts_with("interrupted") || attempt.reason.starts_with("cancelled");
+  if (!selection.named.empty()) return true;
   if (status == Status::unknown && selection.force) return true;
   switch (selection.only) {
     case Only::missing:
@@ -64,6 +67,7 @@ std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
       choice.point = i;
       choice.ref = {.run = planned[i].run, .id = planned[i].id, .repeat = repeat, .attempt = 1};
       if (repeat > 1) choice.ref.run += fmt::format("-r{}", repeat);
+      if (!selection.named.empty() && !selection.named.contains(choice.ref.run)) continue;
       const auto found = states.find(choice.ref.run);
       if (found != states.end() && !found->second.attempts.empty()) {
         const ledger::RunState& state = found->second;
@@ -92,6 +96,23 @@ std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
     }
   }
   return choices;
+}
+
+void require_named_free(const std::vector<Choice>& choices,
+                        const std::map<std::string, ledger::RunState>& states,
+                        const Selection& selection) {
+  if (selection.named.empty()) return;
+  for (const Choice& choice : choices) {
+    if (choice.verdict == Verdict::running) {
+      throw Error(ExitCode::refused, choice.ref.run, "an attempt of it has not ended",
+                  "end it with submit cancel first");
+    }
+    if (choice.verdict == Verdict::others) {
+      throw Error(ExitCode::refused, choice.ref.run,
+                  std::string("is ") + deciding_attempt(states.at(choice.ref.run))->user + "'s run",
+                  "only its user can run it again");
+    }
+  }
 }
 
 }  // namespace tessera::submit

@@ -27,6 +27,8 @@ struct Selection {
   int most_attempts = 0;       // runs that had as many are passed over; 0: no limit
   std::set<std::string> also;  // runs that are started as well, though they have ended
   std::string build;  // of the trainer that would run now; empty: not known, nothing is stale
+  // Not empty: these runs are started, however they ended, and no other; `only` says nothing then.
+  std::set<std::string> named;
 };
 
 enum class Verdict : std::uint8_t {
@@ -48,11 +50,18 @@ struct Choice {
 // The attempt that speaks for a run: the newest ok one, else the newest. nullptr: none.
 const ledger::AttemptState* deciding_attempt(const ledger::RunState& state);
 
-// One choice per point and repeat, points outermost. `planned` holds id and run of the first
+// One choice per point and repeat, points outermost; of named runs alone, if any are. `planned`
+// holds id and run of the first
 // repeat. `states` must be reconciled: an attempt without a final status counts as running.
 std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
                            const std::map<std::string, ledger::RunState>& states,
                            const Selection& selection, const std::string& user);
+
+// Error(refused) if a named run cannot be started: an attempt of it has not ended, or it is another
+// user's.
+void require_named_free(const std::vector<Choice>& choices,
+                        const std::map<std::string, ledger::RunState>& states,
+                        const Selection& selection);
 
 }  // namespace tessera::submit
 

@@ -149,9 +149,11 @@ class Submitter {
   void select_runs(const sweep::Expansion& plan) {
     const ledger::Contents contents = ledger::read_ledger(project_dir_);
     const auto planned = planned_points(plan, options_.project, options_.repeats);
-    append_plan(ledger_, contents, planned, plan.dropped);
+    // What is run again was planned before, and by whom and when is for its own plan to say.
+    if (options_.select.named.empty()) append_plan(ledger_, contents, planned, plan.dropped);
     const auto states = ledger::run_states(contents);
     const auto choices = select(planned, states, options_.select, user_name());
+    require_named_free(choices, states, options_.select);
     for (const Choice& choice : choices) {
       points_[choice.ref.run] = &plan.points[choice.point];
       if (is_out_of_memory(choice.status)) wall_.ran_out(plan.points[choice.point].point);
@@ -282,8 +284,9 @@ class Submitter {
     cluster::Job job =
         job_of(options_.project, next.refs, next.shape, next.array, next.time_limit_s);
     job.after = runs_before();
-    for (const ledger::RunRef& ref : next.refs)
-      job.runs.push_back(preparation_.start_of(ref, company()));
+    for (const ledger::RunRef& ref : next.refs) {
+      job.runs.push_back(preparation_.start_of(ref, company(), in_job_of(job, next.refs.size())));
+    }
     if (interrupted_) return false;
 
     LiveJob live;

@@ -50,6 +50,7 @@ struct Planned {
   // What an automatic microbatch_size became: the largest that fits the device. 0: as the point
   // says, or not known.
   std::int64_t microbatch = 0;
+  int repeats = 0;           // 0: as the submission says
   std::string derived_from;  // id of the point that ran out of memory, of which this is the retry
 };
 

@@ -36,7 +36,13 @@ std::string run_spec_json(const RunSpec& spec) {
   json["paths"] = Json{{"run_dir", spec.run_dir.empty() ? Json(nullptr) : Json(spec.run_dir)}};
   json["shared_with"] = spec.shared_with;
   json["log_every"] = spec.log_every;
-  if (spec.profile) json["profile"] = true;  // older trainers do not know it
+  // Older trainers do not know these.
+  if (spec.profile) json["profile"] = true;
+  if (!spec.unset_env.empty()) json["unset_env"] = spec.unset_env;
+  if (spec.in_job) {
+    json["in_job"] = Json{
+        {"name", spec.in_job->name}, {"index", spec.in_job->index}, {"array", spec.in_job->array}};
+  }
   return json.dump();
 }
 
@@ -90,6 +96,15 @@ RunSpec parse_run_spec(std::string_view json, const std::string& name) try {
   if (const Value* shared = fields.optional("shared_with")) spec.shared_with = small(*shared, 0);
   if (const Value* every = fields.optional("log_every")) spec.log_every = small(*every, 1);
   if (const Value* profile = fields.optional("profile")) spec.profile = as_bool(*profile);
+  if (const Value* unset = fields.optional("unset_env")) spec.unset_env = as_texts(*unset);
+  if (const Value* in_job = fields.optional("in_job")) {
+    Fields members(*in_job, "in_job");
+    spec.in_job =
+        InJob{.name = as_text(members.required("name")),
+              .index = static_cast<std::size_t>(as_integer(members.required("index"), 0, kMany)),
+              .array = as_bool(members.required("array"))};
+    members.finish();
+  }
   fields.finish();
   return spec;
 } catch (const Error& error) {

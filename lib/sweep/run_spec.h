@@ -18,6 +18,14 @@ struct Peak {
   bool operator==(const Peak&) const = default;
 };
 
+// A job of several runs: what a run cannot tell of it by its own name.
+struct InJob {
+  std::string name;       // the job's
+  std::size_t index = 0;  // which of its runs this is, from 0
+  bool array = false;     // they are elements of an array
+  bool operator==(const InJob&) const = default;
+};
+
 struct RunSpec {
   std::string project;
   std::string id;
@@ -36,6 +44,10 @@ struct RunSpec {
   std::string run_dir;          // empty: records go to stdout
   int shared_with = 0;          // other runs that may share this machine
   int log_every = 1;
+  // Not to be in the run's environment, whoever sets it (`env.NAME: null`). As `in_job` for those
+  // who run it again or make the ledger anew; the trainer does nothing with them.
+  std::vector<std::string> unset_env;
+  std::optional<InJob> in_job;
   bool profile = false;  // measure the operations of a few steps behind the measured ones
 };
 

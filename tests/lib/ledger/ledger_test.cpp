@@ -202,3 +202,33 @@ TEST_CASE("a full disk is an error, and what was written before stays whole") {
   }
   ::umount(folder.path().c_str());
 }
+
+TEST_CASE("runs of a job keep their places in it, given or by their order; times and hosts stay") {
+  const test::TemporaryFolder folder;
+  Ledger ledger(folder.path(), "kim", "n1");
+  const auto ref = [](const std::string& run) { return RunRef{.run = run, .id = kRun.id}; };
+  std::vector<Entry> entries(2);
+  entries[0] = entry_of(Op::intent, ref("a"));
+  entries[0].runs.push_back(ref("b"));
+  entries[1] = entry_of(Op::intent, ref("c"));
+  entries[1].runs.push_back(ref("d"));
+  entries[1].places = {1, 3};
+  entries[1].utc = "2026-11-29T12:41:11.204Z";
+  entries[1].host = "n7";
+  ledger.append(entries);
+  const Contents contents = read_ledger(folder.path());
+  REQUIRE(contents.entries.size() == 2);
+  CHECK(contents.damage.empty());
+  const auto states = run_states(contents);
+  CHECK(states.at("a").attempts[0].index == 0);
+  CHECK(states.at("b").attempts[0].index == 1);
+  CHECK(states.at("c").attempts[0].index == 1);
+  CHECK(states.at("d").attempts[0].index == 3);
+  CHECK(states.at("a").attempts[0].host == "n1");
+  CHECK(states.at("d").attempts[0].host == "n7");
+  CHECK(states.at("d").attempts[0].since_utc == "2026-11-29T12:41:11.204Z");
+  Entry wrong = entries[1];
+  wrong.places = {1};
+  ledger.append(wrong);
+  CHECK(read_ledger(folder.path()).damage.size() == 1);
+}

@@ -91,7 +91,10 @@ class FakeScheduler final : public cluster::Scheduler {
   void cancel(std::span<const cluster::OpenJob> open) override {
     for (const cluster::OpenJob& job : open) cancelled.push_back(job.job);
   }
-  std::vector<std::filesystem::path> outputs(const cluster::OpenRun&) const override { return {}; }
+  std::vector<std::filesystem::path> outputs(const cluster::OpenRun& run) const override {
+    const std::string attempt = std::to_string(run.attempt);
+    return {run.run_dir / ("job." + attempt + ".out"), run.run_dir / ("out." + attempt + ".0.0")};
+  }
   cluster::Limits limits() override { return {.max_array_size = 4, .max_jobs = 0}; }
   double poll_s() const override { return 0.002; }
   bool queues() const override { return true; }
