@@ -33,10 +33,10 @@ bool has_gloo() {
 }
 
 // Every test but those of a missing module begins with it.
-#define NEEDS_GLOO()                                                  \
-  if (!has_gloo()) {                                                  \
+#define NEEDS_GLOO()                                               \
+  if (!has_gloo()) {                                               \
     MESSAGE("skipped: built without Gloo, no ranks as processes"); \
-    return;                                                           \
+    return;                                                        \
   }
 
 sweep::RunSpec spec_of(const std::filesystem::path& run_dir, int ranks, std::int64_t batch = 12) {
@@ -410,7 +410,8 @@ TEST_CASE(
     const ProgramResult result = run_trainer(options);
     CHECK(result.exit_code == 11);
     CAPTURE(result.err);
-    CHECK(result.err.starts_with("trainer: " + (programs / "tessera-gloo.so").string() + ": "));
+    CHECK(result.err.starts_with(
+        "trainer: " + std::filesystem::absolute(programs / "tessera-gloo.so").string() + ": "));
     const Json footer = log_of(folder).back();
     CHECK(footer.at("status") == "start-fail");
     CHECK(footer.at("exit") == 11);
