@@ -117,7 +117,7 @@ TEST_CASE("logs prints what a run printed, rerun runs it once more") {
   CHECK(again.out.find("e2e: 1 run, 1 to start\n") != std::string::npos);
   CHECK(plans(e2e) == before);
   CHECK(e2e.states().at(runs[0]).attempts.size() == 1);
-  const auto& attempts = e2e.states().at(runs[1]).attempts;
+  const auto attempts = e2e.states().at(runs[1]).attempts;
   REQUIRE(attempts.size() == 2);
   CHECK(attempts[1].status == runlog::Status::ok);
   CHECK(read_file(e2e.project() / runs[1] / "run.2.json").find("\"profile\":true") !=
