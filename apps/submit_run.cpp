@@ -217,7 +217,8 @@ std::vector<const cluster::Cluster*> clusters_of(const Plan& plan) {
   std::vector<const cluster::Cluster*> used;
   for (const auto& [name, cluster] : plan.clusters) {
     const bool has_points = std::ranges::any_of(
-        plan.expansion.points, [&](const auto& each) { return each.point.cluster == name; });
+        plan.expansion.points,
+        [&wanted = name](const auto& each) { return each.point.cluster == wanted; });
     if (has_points) used.push_back(&cluster);
   }
   std::ranges::stable_partition(
