@@ -12,8 +12,6 @@ namespace tessera::apps {
 
 namespace {
 
-constexpr std::size_t kSources = 3;
-
 bool has_limits(const Plan& plan, const sweep::Planned& point) {
   return plan.clusters.at(point.point.cluster).kind != cluster::Kind::local;
 }
@@ -63,12 +61,21 @@ std::string time_lines(const SubmitRequest& request, const Plan& plan) {
   std::int64_t shortest = times.front().time_limit_s;
   std::int64_t longest = shortest;
   int cut = 0;
-  std::map<std::string, int> sources;
+  int published = 0;
+  double least_mfu = 1;
+  double most_mfu = 0;
+  std::map<std::string, int> sources;  // the others
   for (const sweep::RunTime& time : times) {
     shortest = std::min(shortest, time.time_limit_s);
     longest = std::max(longest, time.time_limit_s);
     cut += time.limit_cut ? 1 : 0;
-    ++sources[time.source];
+    if (!time.published) {
+      ++sources[time.source];
+      continue;
+    }
+    ++published;
+    least_mfu = std::min(least_mfu, time.estimate->mfu);
+    most_mfu = std::max(most_mfu, time.estimate->mfu);
   }
   std::string text;
   if (hours.limit_hours > 0) {
@@ -88,14 +95,15 @@ std::string time_lines(const SubmitRequest& request, const Plan& plan) {
   if (cut > 0)
     text +=
         fmt::format("{} of them cut by the cluster's time.max: the run may end partial.\n", cut);
-  std::vector<std::pair<int, std::string>> by_count;
-  for (const auto& [source, count] : sources) by_count.emplace_back(-count, source);
-  std::ranges::sort(by_count);
-  for (std::size_t i = 0; i < std::min(kSources, by_count.size()); ++i)
-    text += fmt::format("  {} point{}: {}\n", -by_count[i].first,
-                        by_count[i].first == -1 ? "" : "s", by_count[i].second);
-  if (by_count.size() > kSources)
-    text += fmt::format("  and {} other sources\n", by_count.size() - kSources);
+  const auto points = [](int count) {
+    return fmt::format("  {} point{}", count, count == 1 ? "" : "s");
+  };
+  if (published > 0) {
+    text += fmt::format("{}: MFU of the nearest published row, {:.1f} to {:.1f} %\n",
+                        points(published), 100 * least_mfu, 100 * most_mfu);
+  }
+  for (const auto& [source, count] : sources)
+    text += fmt::format("{}: {}\n", points(count), source);
   return text;
 }
 

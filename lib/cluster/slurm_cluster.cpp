@@ -85,6 +85,16 @@ std::string search_from(std::span<const OpenJob> jobs) {
   return text.data();
 }
 
+// A job of this name that was there long before the hand-over is another one: of a folder that was
+// thrown away. Clocks differ, so that the last minutes do not tell.
+bool is_older(const SlurmRecord& record, const OpenJob& job) {
+  constexpr std::int64_t kSlack_s = 600;
+  std::tm parts{};
+  if (!record.submit_s || ::strptime(job.since_utc.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr)
+    return false;
+  return *record.submit_s + kSlack_s < ::timegm(&parts);
+}
+
 std::string array_of(const std::string& id) {
   return id.substr(0, id.find('_'));
 }
@@ -368,10 +378,14 @@ class SlurmScheduler final : public Scheduler {
       if (one.queue != nullptr || one.accounts != nullptr) seen.push_back(one);
       return seen;
     }
-    for (const SlurmRecord* record : queue.named(job.name))
-      seen.push_back({.queue = record, .accounts = accounts.find(record->id, job.name)});
+    for (const SlurmRecord* record : queue.named(job.name)) {
+      if (!is_older(*record, job))
+        seen.push_back({.queue = record, .accounts = accounts.find(record->id, job.name)});
+    }
     if (!seen.empty()) return seen;
-    for (const SlurmRecord* record : accounts.named(job.name)) seen.push_back({.accounts = record});
+    for (const SlurmRecord* record : accounts.named(job.name)) {
+      if (!is_older(*record, job)) seen.push_back({.accounts = record});
+    }
     return seen;
   }
 

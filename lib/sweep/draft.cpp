@@ -155,8 +155,14 @@ std::variant<std::int64_t, std::string> Draft::global_batch() const {
   return *samples;
 }
 
+// On this machine's CPU, gpus counts ranks: they share what is there. On a cluster they have nodes,
+// as GPUs have.
+bool Draft::ranks_share_machine() const {
+  return get<std::string>("gpu") == "cpu" && cluster().cpus > 0;
+}
+
 std::optional<std::int64_t> Draft::nodes() const {
-  if (get<std::string>("gpu") == "cpu") return 1;
+  if (ranks_share_machine()) return 1;
   const ClusterGpu* gpu = cluster_gpu();
   if (gpu == nullptr) return std::nullopt;
   return (get<std::int64_t>("gpus") + gpu->per_node - 1) / gpu->per_node;
@@ -232,8 +238,7 @@ std::optional<Dropped> Draft::cluster_fault() const {
     return dropped(DropReason::cluster,
                    fmt::format("cluster {} has no {}", cluster().name, gpu_name));
   }
-  // On a CPU, gpus counts ranks: they share what is there.
-  if (gpu_name == "cpu") return std::nullopt;
+  if (ranks_share_machine()) return std::nullopt;
   if (gpu->nodes != 0 && gpus > gpu->nodes * gpu->per_node) {
     return dropped(DropReason::cluster, fmt::format("cluster {} has {} {}", cluster().name,
                                                     gpu->nodes * gpu->per_node, gpu_name));

@@ -50,6 +50,7 @@ class Draft {
   const ClusterView& cluster() const;
   const ClusterGpu* cluster_gpu() const;  // nullptr: the cluster has no such GPU
   std::optional<std::int64_t> microbatch() const;
+  bool ranks_share_machine() const;
   std::optional<std::int64_t> nodes() const;
   // The global batch, or what keeps it from being known.
   std::variant<std::int64_t, std::string> global_batch() const;

@@ -41,6 +41,7 @@ struct Rate {
   std::optional<double> peak_tflops;
   double mfu = 0;
   std::string source;
+  bool published = false;
 };
 
 Rate cpu_rate(const TimeFacts& facts) {
@@ -58,7 +59,8 @@ Rate gpu_rate(const Point& point, const TimeFacts& facts) {
     return {peak.tflops, kAssumedGpuMfu, fmt::format("{:.0f} % MFU assumed", 100 * kAssumedGpuMfu)};
   return {peak.tflops, row->mfu,
           fmt::format("{:.4g} % MFU, of the published {}/{} on {} {}", 100 * row->mfu, row->model,
-                      row->seq_len, row->gpus, row->gpu)};
+                      row->seq_len, row->gpus, row->gpu),
+          true};
 }
 
 // 0 where the sizes are beyond what can be counted.
@@ -127,6 +129,7 @@ RunTime estimate_time(const Point& point, const TimeFacts& facts) {
   set_limit(time, real(facts.startup_s) + kLimitFactor * training_s, facts);
   time.estimate = estimate;
   time.source = rate.source;
+  time.published = rate.published;
   return time;
 }
 

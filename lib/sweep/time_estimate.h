@@ -57,6 +57,7 @@ struct RunTime {
   std::int64_t time_limit_s = 0;
   bool limit_cut = false;  // the estimate asks for more than max_time_s or kMostLimit_s
   std::int64_t gpus = 0;   // 0 on a CPU
+  bool published = false;  // there is an estimate, by the nearest published row
 };
 
 // `point` as parse_point accepts it.

@@ -244,10 +244,12 @@ TEST_CASE("the table shows 40 points and counts the rest, --all shows all") {
   CHECK(some.exit_code == 0);
   CHECK(some.out.find("... 176 more, shown with --all; points by axis:") != std::string::npos);
   CHECK(some.out.find("\n  precision: amp_bf16 209, amp_fp8 7\n") != std::string::npos);
-  CHECK(some.out.ends_with("\n216 points of project mpt. Submit with --RUN.\n"));
-  CHECK(lines(some.out) < 60);
+  CHECK(some.out.find("\n216 points of project mpt. Submit with --RUN.\nGPU-hours: ") !=
+        std::string::npos);
+  CHECK(some.out.ends_with(": MFU of the nearest published row, 14.4 to 64.2 %\n"));
+  CHECK(lines(some.out) < 63);
   const auto all = submit.run({"--sweep", "mpt-published", "--all"});
-  CHECK(lines(all.out) == 1 + 216 + 2);
+  CHECK(lines(all.out) == 1 + 216 + 2 + 3);
   const auto few = submit.run({"--sweep", "quickstart"});
   CHECK(lines(few.out) == 1 + 16 + 2);
   CHECK(few.out.find("shown with --all") == std::string::npos);

@@ -190,9 +190,12 @@ int main(int argc, char** argv) {
     // Where every user can start it.
     const char* bin = std::getenv("TESSERA_BIN");
     fs::create_directories(folder / "bin");
-    fs::copy_file(fs::path(bin != nullptr ? bin : "build/release/bin") / "trainer",
-                  folder / "bin/trainer");
-    fs::permissions(folder / "bin/trainer", fs::perms(0755));
+    for (const char* program : {"submit", "collect", "trainer", "tessera-gloo.so"}) {
+      fs::copy_file(fs::path(bin != nullptr ? bin : "build/release/bin") / program,
+                    folder / "bin" / program);
+      fs::permissions(folder / "bin" / program, fs::perms(0755));
+    }
+    fs::copy("yamls", folder / "yamls", fs::copy_options::recursive);
     const Part root =
         start("root", "root", {"test-case-exclude", "*[alone]*"}, argc, argv, folder, keeper);
     const Part user = start(kUser, kUser, {"test-case-exclude", "*[alone]*,*[root]*"}, argc, argv,

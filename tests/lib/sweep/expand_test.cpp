@@ -179,6 +179,21 @@ TEST_CASE("gpus default to one node, threads to the CPUs of the machine") {
   CHECK(local.points.at(2).point.gpus == 1);
 }
 
+TEST_CASE("ranks of a CPU share this machine, but have nodes on a cluster") {
+  const auto on = [](const std::string& cluster, int ranks) {
+    return expanded("defaults: {cluster: " + cluster +
+                    ", gpu: cpu, seq_len: 128, precision: fp32, threads: 1}\n"
+                    "matrix: {model: small, gpus: " +
+                    std::to_string(ranks) + "}\nbatch: {per_gpu: 1}\n");
+  };
+  CHECK(on("local", 4).points.at(0).point.nodes == 1);
+  CHECK(on("farm", 1).points.at(0).point.nodes == 1);
+  CHECK(on("farm", 2).points.at(0).point.nodes == 1);
+  CHECK(on("farm", 4).points.at(0).point.nodes == 2);
+  CHECK(drop(on("farm", 3), 0) == "cluster: 3 cpu are no whole number of nodes of 2");
+  CHECK(drop(on("farm", 10), 0) == "cluster: cluster farm has 8 cpu");
+}
+
 TEST_CASE("environment axes, null is not set") {
   const auto expansion = expanded(
       "matrix: {model: small, seq_len: 128, env.NCCL_PROTO: [null, LL128]}\n"

@@ -1,4 +1,4 @@
-// Small surroundings for tests of expansion: three clusters, two models, no files.
+// Small surroundings for tests of expansion: four clusters, two models, no files.
 #pragma once
 
 #include <string>
@@ -36,6 +36,8 @@ inline sweep::Surroundings small_surroundings() {
                                     .gpus = {{"h100_80gb", 8, 1}, {"a100_40gb", 4, 2}},
                                     .identity = {},
                                     .cpus = 0};
+  surroundings.clusters["farm"] = {
+      .name = "farm", .gpus = {{"cpu", 2, 4}}, .identity = {}, .cpus = 0};
   hardware::Gpu a100{.name = "a100_40gb",
                      .match = {},
                      .not_match = {},
