@@ -33,8 +33,8 @@ struct End {
 // The footer of the attempt's log outranks everything, and `end` tells only why it was cut short.
 // Without a footer a log with measured steps is partial; else a cause outside the run (time limit,
 // node, preemption, cancellation, host memory) outranks the exit code, and that any other word of
-// the cluster. What the job script noted of this run alone (run_files.h) outranks `end`'s exit code,
-// which may be of a whole job. `run_dir` may lack any log.
+// the cluster. What the job script noted of this run alone (run_files.h) outranks `end`'s exit
+// code, which may be of a whole job. `run_dir` may lack any log.
 Outcome outcome_of_attempt(const std::filesystem::path& run_dir, int attempt, const End& end);
 
 // Of an attempt that a person told to end (`submit cancel`): its own log says only that it was

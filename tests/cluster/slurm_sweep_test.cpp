@@ -137,6 +137,11 @@ TEST_CASE("a sweep on one and two nodes, then its table; nothing is run twice, n
   }
   CHECK(fmt::format("{}", fmt::join(shapes, ", ")) == "1 on 1, 2 on 1, 4 on 2");
   CHECK(jobs.size() == 3);
+  // The log says itself which job it is of.
+  for (const auto& [run, state] : desk.states("sw")) {
+    const std::string log = read_file(desk.folder() / "runs/sw" / run / "log.1.0.0.jsonl");
+    CHECK(log.find(fmt::format(R"("job":"{}")", state.attempts.at(0).job)) != std::string::npos);
+  }
   // Everything that was written, the scripts, logs and ledger too.
   CHECK(run_command({"grep", "-rl", kPlanted, desk.folder().string()}).out.empty());
 }

@@ -33,11 +33,23 @@ void put_text(Json& json, const char* key, const std::string& text) {
   if (!text.empty()) json[key] = text;
 }
 
+// The scheduler's id of the job: what was handed over cannot know it yet.
+std::string job_of(const sweep::RunSpec& spec) {
+  if (!spec.job.empty()) return spec.job;
+  const auto variable = [](const char* name) -> std::string {
+    const char* text = std::getenv(name);
+    return text != nullptr ? text : "";
+  };
+  const std::string array = variable("SLURM_ARRAY_JOB_ID");
+  return array.empty() ? variable("SLURM_JOB_ID")
+                       : fmt::format("{}_{}", array, variable("SLURM_ARRAY_TASK_ID"));
+}
+
 }  // namespace
 
 Json header_fields(const sweep::RunSpec& spec) {
   Json json;
-  put_text(json, "job", spec.job);
+  put_text(json, "job", job_of(spec));
   put_text(json, "user", spec.user);
   json["cluster"] = spec.point.cluster;
   json["label"] = spec.label;
