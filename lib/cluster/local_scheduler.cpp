@@ -112,7 +112,7 @@ class LocalScheduler final : public Scheduler {
     const auto process = process_of(job);
     JobState state;
     if (!process) {
-      if (job.host == host_name()) return state;  // it never began
+      if (job.host.empty() || job.host == host_name()) return state;  // it never began
       state.phase = JobState::Phase::elsewhere;
       state.reason = job.host;
       return state;
