@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/file.h"
 #include "lib/cluster/local_process.h"
 #include "lib/cluster/outcome.h"
 
@@ -126,7 +129,7 @@ class LocalScheduler final : public Scheduler {
     const OpenRun& run = job.runs.front();
     const auto child = children_.find({run.run_dir, run.attempt});
     const bool ended =
-        child != children_.end() ? has_ended(child->second) : liveness(*process) != Liveness::alive;
+        child != children_.end() ? has_ended(child->second) : has_ended(*process, run);
     if (!ended) {
       state.phase = JobState::Phase::running;
       state.reason = fmt::format("process {}", process->pid);
@@ -146,6 +149,21 @@ class LocalScheduler final : public Scheduler {
       state.end_reason = "its submitter ended before it began";
     }
     return state;
+  }
+
+  // Until it is the trainer a process waits for the word of its submitter, or has just got it: for
+  // these milliseconds nobody can say which, so they are waited for.
+  static bool has_ended(const ProcessRef& process, const OpenRun& run) {
+    constexpr int kTries = 200;
+    constexpr auto kPause = std::chrono::milliseconds(5);
+    const std::string specification = fmt::format("run.{}.json", run.attempt);
+    for (int tries = 0; liveness(process) == Liveness::alive; ++tries) {
+      const auto command = read_file_if_exists(fmt::format("/proc/{}/cmdline", process.pid));
+      const bool is_trainer = command && command->find(specification) != std::string::npos;
+      if (is_trainer || tries == kTries) return false;
+      std::this_thread::sleep_for(kPause);
+    }
+    return true;
   }
 
   static bool has_ended(Child& child) {

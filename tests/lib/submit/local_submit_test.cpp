@@ -77,6 +77,7 @@ class Place {
     return submit_plan(plan_of(points), *scheduler, options, events, interrupted);
   }
 
+  std::filesystem::path cluster_file() const { return folder_ / "local.yaml"; }
   std::filesystem::path run_dir(int point) const { return options.workspace / "p" / run_of(point); }
   std::string output(int point) const {
     return read_file_if_exists(run_dir(point) / "out.1.0.0").value_or("");
@@ -255,4 +256,81 @@ TEST_CASE("of another host nothing is claimed") {
   const Resolved result = resolve_only(folder.path(), open_attempt("another-host"));
   CHECK(result.ended.empty());
   CHECK(result.rest.size() == 1);
+}
+
+namespace {
+
+// Ends this process by SIGKILL in the hand-over of job `at`: before anything, when the process is
+// known, when it is written down that it is, or after it was let go.
+class Dying final : public cluster::Scheduler {
+ public:
+  static constexpr int kStations = 4;
+  Dying(std::unique_ptr<cluster::Scheduler> real, int at) : real_(std::move(real)), at_(at) {}
+
+  const cluster::Cluster& cluster() const override { return real_->cluster(); }
+  cluster::Submission submit(const cluster::Job& job, const Accepted& accepted) override {
+    die_at(0);
+    const cluster::Submission submission = real_->submit(job, [&](const std::string& id) {
+      die_at(1);
+      accepted(id);
+      die_at(2);
+    });
+    die_at(3);
+    ++jobs_;
+    return submission;
+  }
+  std::map<std::filesystem::path, std::string> render(const cluster::Job& job) const override {
+    return real_->render(job);
+  }
+  std::string check(const cluster::Job& job) override { return real_->check(job); }
+  std::vector<cluster::JobState> query(std::span<const cluster::OpenJob> jobs) override {
+    return real_->query(jobs);
+  }
+  void cancel(std::span<const cluster::OpenJob> jobs) override { real_->cancel(jobs); }
+  std::vector<std::filesystem::path> outputs(const cluster::OpenRun& run) const override {
+    return real_->outputs(run);
+  }
+  cluster::Limits limits() override { return real_->limits(); }
+  double poll_s() const override { return real_->poll_s(); }
+  bool queues() const override { return real_->queues(); }
+
+ private:
+  void die_at(int station) const {
+    if (at_ == jobs_ * kStations + station) ::kill(::getpid(), SIGKILL);
+  }
+  std::unique_ptr<cluster::Scheduler> real_;
+  const int at_;
+  int jobs_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("killed anywhere in a submission, then again: every run is started once") {
+  constexpr int kPoints = 20;
+  for (int at = 0; at < kPoints * Dying::kStations; ++at) {
+    CAPTURE(at);
+    Place place("echo begun; echo ran >> \"${2%/*}/ran\"; sleep 0.05", kPoints);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        cluster::Cluster cluster = cluster::read_cluster(place.cluster_file().string());
+        Dying dying(cluster::local_scheduler(cluster, place.options.trainer, user_name()), at);
+        submit_plan(Place::plan_of(kPoints), dying, place.options, place.events, place.interrupted);
+      } catch (...) {
+        ::_exit(3);
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(WIFSIGNALED(status));
+    place.submit(kPoints);
+    for (int i = 1; i <= kPoints; ++i) {
+      CAPTURE(i);
+      // The last one may have been let go a moment before: its process is known, and was waited
+      // for.
+      CHECK(read_file_if_exists(place.run_dir(i) / "ran").value_or("") == "ran\n");
+    }
+    CHECK(place.states().size() == kPoints);
+  }
 }
