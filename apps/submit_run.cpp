@@ -15,6 +15,7 @@
 #include "apps/plan_times.h"
 #include "apps/progress.h"
 #include "lib/base/clock.h"
+#include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/names.h"
@@ -25,6 +26,7 @@
 #include "lib/submit/job_of.h"
 #include "lib/submit/oom.h"
 #include "lib/submit/submit.h"
+#include "lib/sweep/identity.h"
 
 namespace tessera::apps {
 
@@ -118,6 +120,12 @@ void require_all_ok(const submit::SubmitReport& sum, const std::string& project,
         ExitCode::unreachable, "",
         fmt::format("the cluster refused {} run{}", sum.refused, sum.refused == 1 ? "" : "s"),
         "mend the cluster file or the plan; the same command goes on");
+  }
+  if (sum.never_start > 0 && !interrupted) {
+    throw Error(
+        ExitCode::runs_failed, "",
+        fmt::format("{} run{} will never start", sum.never_start, sum.never_start == 1 ? "" : "s"),
+        fmt::format("submit status {0} says why, submit cancel {0} takes them away", project));
   }
   if (sum.not_started > 0 && !interrupted) {
     throw Error(ExitCode::unreachable, "",
@@ -226,6 +234,20 @@ std::vector<const cluster::Cluster*> clusters_of(const Plan& plan) {
   return used;
 }
 
+// "0.3.0 ab12...", as logs and ledger have it, of the trainer that would run now. Error(refused)
+// where it cannot be asked here.
+std::string build_of(const cluster::Cluster& cluster) {
+  const std::string trainer = cluster::local_trainer(cluster).string();
+  constexpr std::string_view kName = "trainer ";
+  const CommandResult result = run_command({trainer, "--version"});
+  if (result.exit_code != 0 || !result.out.starts_with(kName)) {
+    throw Error(ExitCode::refused, "--only stale",
+                fmt::format("the build of {} cannot be asked from here", trainer),
+                "name the runs: submit rerun PROJECT RUN..., or take --only all");
+  }
+  return result.out.substr(kName.size(), result.out.find('\n') - kName.size());
+}
+
 submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
                                  const cluster::Cluster& cluster, const fs::path& workspace) {
   const bool local = cluster.kind == cluster::Kind::local;
@@ -239,6 +261,7 @@ submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
   options.select.only = from_text<submit::Only>(request.only).value_or(submit::Only::missing);
   options.select.force = request.force;
   options.select.most_attempts = request.most_attempts;
+  if (options.select.only == submit::Only::stale) options.select.build = build_of(cluster);
   options.select.named = request.named;
   const auto first_set = [](auto asked, auto otherwise) { return asked > 0 ? asked : otherwise; };
   options.in_flight =
@@ -268,6 +291,11 @@ bool add_retries(sweep::Expansion& plan, submit::SubmitOptions& options) {
     if (smaller != retries.microbatches.end()) point.microbatch = smaller->second;
   }
   options.select.also = {retries.again.begin(), retries.again.end()};
+  for (const sweep::Planned& point : retries.derived) {
+    const std::string slug = sweep::slug(point.label, point.point, options.project);
+    for (int repeat = 1; repeat <= options.repeats; ++repeat)
+      options.select.also.insert(sweep::run_name(options.project, slug, point.id, repeat));
+  }
   plan.points.insert(plan.points.end(), retries.derived.begin(), retries.derived.end());
   return !retries.derived.empty() || !retries.again.empty();
 }
@@ -413,11 +441,14 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
     for (bool again = false;; again = true) {
       const bool retries = request.retry_oom && add_retries(share, options);
       if (again && !retries) break;
+      options.select.only_also = again;
       Reporter reporter(request, plan, waits);
       submit::SubmitEvents events = reporter.events();
       detachment.hook(events, workspace / plan.project);
-      add(sum, submit::submit_plan(share, *scheduler, options, events, g_interrupted), again);
-      if (!waits || g_interrupted) break;
+      const submit::SubmitReport report =
+          submit::submit_plan(share, *scheduler, options, events, g_interrupted);
+      add(sum, report, again);
+      if (!waits || g_interrupted || report.gave_up || (again && report.started == 0)) break;
     }
   }
   fmt::print("{} in {}\n", summary(sum, request.only),

@@ -52,7 +52,9 @@ bool print_status(const std::string& project, const fs::path& project_dir,
   }
   if (hidden) fmt::print("Those that are ok are listed with --all.\n");
   fmt::print("Runs: {}\n", project_dir.string());
-  return counts[runlog::Status::running] + counts[runlog::Status::pending] == 0;
+  // What could not be asked may run.
+  return status.silent.empty() &&
+         counts[runlog::Status::running] + counts[runlog::Status::pending] == 0;
 }
 
 }  // namespace

@@ -126,15 +126,19 @@ class Records {
     return nullptr;
   }
 
-  // All of the first job of that name: a script that a person started again has it too.
-  std::vector<const SlurmRecord*> named(const std::string& name) const {
-    const auto found = by_name_.find(name);
+  // All of the first of this name that may be the job: a script that a person started again has it
+  // too.
+  std::vector<const SlurmRecord*> named(const OpenJob& job) const {
+    const auto found = by_name_.find(job.name);
     if (found == by_name_.end()) return {};
-    const auto first = std::ranges::min_element(found->second, {}, [](const SlurmRecord* record) {
+    std::vector<const SlurmRecord*> records = found->second;
+    std::erase_if(records, [&](const SlurmRecord* record) { return is_older(*record, job); });
+    if (records.empty()) return {};
+    const auto first = std::ranges::min_element(records, {}, [](const SlurmRecord* record) {
       return std::pair(record->submit_s.value_or(0), std::stoll(array_of(record->id)));
     });
     std::vector<const SlurmRecord*> all;
-    for (const SlurmRecord* record : found->second) {
+    for (const SlurmRecord* record : records) {
       if (array_of(record->id) == array_of((*first)->id)) all.push_back(record);
     }
     return all;
@@ -378,14 +382,10 @@ class SlurmScheduler final : public Scheduler {
       if (one.queue != nullptr || one.accounts != nullptr) seen.push_back(one);
       return seen;
     }
-    for (const SlurmRecord* record : queue.named(job.name)) {
-      if (!is_older(*record, job))
-        seen.push_back({.queue = record, .accounts = accounts.find(record->id, job.name)});
-    }
+    for (const SlurmRecord* record : queue.named(job))
+      seen.push_back({.queue = record, .accounts = accounts.find(record->id, job.name)});
     if (!seen.empty()) return seen;
-    for (const SlurmRecord* record : accounts.named(job.name)) {
-      if (!is_older(*record, job)) seen.push_back({.accounts = record});
-    }
+    for (const SlurmRecord* record : accounts.named(job)) seen.push_back({.accounts = record});
     return seen;
   }
 

@@ -118,6 +118,23 @@ void resolve_open(const LiveJob& live, const JobState& state, const IsCancelled&
   if (!rest.refs.empty()) result.rest.push_back(std::move(rest));
 }
 
+// Only a footer tells.
+void resolve_elsewhere(const LiveJob& live, const IsCancelled& is_cancelled, Resolved& result) {
+  const bool all_told = std::ranges::all_of(live.job.runs, [](const cluster::OpenRun& run) {
+    return cluster::has_footer(run.run_dir, run.attempt);
+  });
+  if (!all_told) {
+    result.rest.push_back(live);
+    result.rest.back().elsewhere = true;
+    return;
+  }
+  for (std::size_t i = 0; i < live.refs.size(); ++i) {
+    const cluster::OpenRun& run = live.job.runs[i];
+    finish(live, i, {}, is_cancelled, cluster::outcome_of_attempt(run.run_dir, run.attempt, {}),
+           result);
+  }
+}
+
 void resolve_known(const LiveJob& live, const JobState& state, const IsCancelled& is_cancelled,
                    Resolved& result) {
   switch (state.phase) {
@@ -125,8 +142,7 @@ void resolve_known(const LiveJob& live, const JobState& state, const IsCancelled
     case JobState::Phase::running:
       return resolve_open(live, state, is_cancelled, result);
     case JobState::Phase::elsewhere:
-      result.rest.push_back(live);
-      return;
+      return resolve_elsewhere(live, is_cancelled, result);
     case JobState::Phase::ended:
       for (std::size_t i = 0; i < live.refs.size(); ++i)
         finish(live, i, state, is_cancelled, outcome_of(live, i, state), result);

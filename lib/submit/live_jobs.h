@@ -23,6 +23,7 @@ struct LiveJob {
   bool confirmed = false;            // the ledger says that the cluster has or had it
   bool array = false;                // unconfirmed: its runs are an array's elements
   std::vector<std::size_t> indices;  // of them
+  bool elsewhere = false;            // nothing of it can be known from this machine
 };
 
 // In order of hand-over. `cluster` empty: of all.

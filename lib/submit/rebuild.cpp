@@ -327,7 +327,8 @@ void settle_all(const fs::path& project_dir, Schedulers& schedulers, const std::
       try {
         jobs = settle(
             std::move(jobs), *scheduler, cancelled_in(states), interrupted,
-            [&](const ledger::Entry& entry) { ledger.append(entry); }, note);
+            [&](const ledger::Entry& entry) { ledger.append(entry); },
+            [&](const Ended& ended) { ledger.append(ended.entry); }, note);
       } catch (const Error& error) {
         if (error.code() != ExitCode::unreachable) throw;
         why = error.what();

@@ -68,6 +68,7 @@ std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
       choice.ref = {.run = planned[i].run, .id = planned[i].id, .repeat = repeat, .attempt = 1};
       if (repeat > 1) choice.ref.run += fmt::format("-r{}", repeat);
       if (!selection.named.empty() && !selection.named.contains(choice.ref.run)) continue;
+      const bool is_also = selection.also.contains(choice.ref.run);
       const auto found = states.find(choice.ref.run);
       if (found != states.end() && !found->second.attempts.empty()) {
         const ledger::RunState& state = found->second;
@@ -81,15 +82,18 @@ std::vector<Choice> select(const std::vector<ledger::PlannedPoint>& planned,
           choice.status.reset();
         } else if (others && deciding.user != user) {
           choice.verdict = Verdict::others;
-        } else if (!wanted(deciding, selection) && !selection.also.contains(choice.ref.run)) {
+        } else if ((selection.only_also || !wanted(deciding, selection)) && !is_also) {
           choice.verdict = passed_over;
         } else {
-          const bool spent =
-              selection.most_attempts > 0 &&
-              state.attempts.size() >= static_cast<std::size_t>(selection.most_attempts);
+          // What no cluster ever took was no attempt at it.
+          const auto had = std::ranges::count_if(state.attempts, [](const auto& attempt) {
+            return attempt.confirmed || attempt.status != Status::missing;
+          });
+          const bool spent = selection.most_attempts > 0 && had >= selection.most_attempts;
           choice.verdict = spent ? Verdict::exhausted : Verdict::start;
         }
-      } else if (only != Only::missing && only != Only::all) {
+      } else if (!is_also &&
+                 (selection.only_also || (only != Only::missing && only != Only::all))) {
         choice.verdict = Verdict::unselected;
       }
       choices.push_back(std::move(choice));

@@ -26,6 +26,7 @@ struct Selection {
   bool force = false;          // runs whose end is unknown too
   int most_attempts = 0;       // runs that had as many are passed over; 0: no limit
   std::set<std::string> also;  // runs that are started as well, though they have ended
+  bool only_also = false;      // no others are
   std::string build;  // of the trainer that would run now; empty: not known, nothing is stale
   // Not empty: these runs are started, however they ended, and no other; `only` says nothing then.
   std::set<std::string> named;

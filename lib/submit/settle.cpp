@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "lib/base/clock.h"
+#include "lib/base/error.h"
 #include "lib/base/process.h"
 
 namespace tessera::submit {
@@ -27,7 +28,8 @@ double patience_s(const LiveJob& job, const cluster::Scheduler& scheduler) {
 
 std::vector<LiveJob> settle(std::vector<LiveJob> jobs, cluster::Scheduler& scheduler,
                             const IsCancelled& is_cancelled, const std::atomic<bool>& interrupted,
-                            const std::function<void(const ledger::Entry&)>& append,
+                            const std::function<void(const ledger::Entry&)>& adopted,
+                            const std::function<void(const Ended&)>& ended,
                             const std::function<void(const std::string&)>& note) {
   const double start_s = monotonic_seconds();
   double longest_s = 0;
@@ -39,14 +41,22 @@ std::vector<LiveJob> settle(std::vector<LiveJob> jobs, cluster::Scheduler& sched
     for (const LiveJob& job : jobs) open.push_back(job.job);
     // Asked after the time is over, the answer "never heard of it" is final.
     const bool over = monotonic_seconds() >= until_s;
-    const std::vector<cluster::JobState> states = scheduler.query(open);
+    std::vector<cluster::JobState> states;
+    try {
+      states = scheduler.query(open);
+    } catch (const Error& error) {
+      // What made the reply get lost may keep the cluster silent a while longer.
+      if (error.code() != ExitCode::unreachable || over || interrupted || longest_s == 0) throw;
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(1.0, scheduler.poll_s())));
+      continue;
+    }
     std::vector<LiveJob> rest;
     bool unconfirmed = false;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       const Resolved resolved =
           resolve(jobs[i], states[i], over ? Reply::is_lost : Reply::may_come, is_cancelled);
-      for (const ledger::Entry& entry : resolved.adopted) append(entry);
-      for (const Ended& ended : resolved.ended) append(ended.entry);
+      for (const ledger::Entry& entry : resolved.adopted) adopted(entry);
+      for (const Ended& end : resolved.ended) ended(end);
       for (const LiveJob& live : resolved.rest) {
         unconfirmed =
             unconfirmed || (!live.confirmed && states[i].phase == cluster::JobState::Phase::absent);

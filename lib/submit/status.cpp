@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
@@ -41,6 +43,36 @@ ledger::Contents require_ledger(const fs::path& project_dir) {
     fix = fmt::format("submit status {} --all lists its runs", project_dir.filename().string());
   }
   throw Error(ExitCode::empty, run, "no run of this project that was started", fix);
+}
+
+// What a submit at work handed over to a queue after it was asked which jobs there are: told once
+// it has let go of the project.
+void cancel_late(const fs::path& project_dir, Schedulers& schedulers, ledger::Ledger& ledger,
+                 const std::vector<LiveJob>& told, Cancellation& result) {
+  constexpr int kTries = 200;
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  for (int tries = 0; tries < kTries; ++tries) {
+    const auto holder = ledger::lock_holder(project_dir);
+    if (!holder || liveness(holder->process) != Liveness::alive) break;
+    std::this_thread::sleep_for(kPause);
+  }
+  const auto states = ledger::run_states(ledger::read_ledger(project_dir));
+  const Asked asked = ask_clusters(project_dir, states, schedulers, true);
+  for (const LiveJob& live : asked.live) {
+    const bool is_told = std::ranges::any_of(told, [&](const LiveJob& other) {
+      return other.job.name == live.job.name && other.refs == live.refs;
+    });
+    cluster::Scheduler* scheduler = schedulers.find(live.cluster);
+    const bool mine = states.at(live.refs.front().run).attempts.back().user == user_name();
+    if (is_told || !mine || scheduler == nullptr || !scheduler->queues()) continue;
+    ledger::Entry entry;
+    entry.op = ledger::Op::cancel;
+    entry.cluster = live.cluster;
+    entry.runs = live.refs;
+    ledger.append(entry);
+    for (const ledger::RunRef& ref : live.refs) result.runs.push_back(ref.run);
+    scheduler->cancel({&live.job, 1});
+  }
 }
 
 }  // namespace
@@ -180,6 +212,7 @@ Cancellation cancel_runs(const fs::path& project_dir, Schedulers& schedulers,
     if (!told) by_cluster[live.cluster].push_back(live.job);
   }
   for (const auto& [name, jobs] : by_cluster) schedulers.find(name)->cancel(jobs);
+  if (result.submit != 0) cancel_late(project_dir, schedulers, ledger, to_tell, result);
   return result;
 }
 

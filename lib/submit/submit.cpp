@@ -103,10 +103,18 @@ class Submitter {
       show_progress();
       if (more) continue;
       if (finished()) break;
-      pause(std::min(scheduler_.poll_s(), kSlice_s));
+      const double until_next_s = not_before_s_ - monotonic_seconds();
+      const double slice_s = std::min(scheduler_.poll_s(), kSlice_s);
+      pause(until_next_s > 0 ? std::min(slice_s, until_next_s) : slice_s);
     }
     report_.not_started += runs_in(waiting_);
     for (const LiveJob& live : live_) report_.on_cluster += static_cast<int>(live.refs.size());
+    report_.gave_up = gave_up_;
+    if (fault_ && scheduler_.queues() && report_.started > 0) {
+      note(fmt::format("{} run{} in {} job{} were handed over before this", report_.started,
+                       report_.started == 1 ? "" : "s", report_.jobs,
+                       report_.jobs == 1 ? "" : "s"));
+    }
     if (fault_) std::rethrow_exception(fault_);
     return report_;
   }
@@ -141,7 +149,15 @@ class Submitter {
         live_jobs(project_dir_, states, user_name(), cluster_name()), scheduler_,
         cancelled_in(states), interrupted_,
         [&](const ledger::Entry& entry) { ledger_.append(entry); },
+        [&](const Ended& ended) { ledger_.append(ended.entry); },
         [&](const std::string& text) { note(text); });
+    // Nobody here can wait for those.
+    for (const LiveJob& live : live_) {
+      if (live.elsewhere)
+        note(fmt::format("{} runs on {}, which cannot be asked from here", live.job.name,
+                         live.job.host));
+    }
+    std::erase_if(live_, [](const LiveJob& live) { return live.elsewhere; });
     if (interrupted_)
       throw Error(ExitCode::interrupted, "", "interrupted", "nothing was submitted");
   }
@@ -241,8 +257,10 @@ class Submitter {
   // Hands over what may be now. Whether there is more that may be handed over at once.
   bool start_some() {
     while (!waiting_.empty() && !stopped()) {
-      const bool full = stays_ && options_.in_flight > 0 &&
-                        live_.size() >= static_cast<std::size_t>(options_.in_flight);
+      // What will never start keeps nothing else from starting.
+      const auto in_flight =
+          std::ranges::count_if(live_, [&](const LiveJob& live) { return !is_stuck(live); });
+      const bool full = stays_ && options_.in_flight > 0 && in_flight >= options_.in_flight;
       if (full || monotonic_seconds() < not_before_s_) return false;
       try {
         if (!start_next()) return false;
@@ -338,6 +356,21 @@ class Submitter {
       Submission answer;
       try {
         answer = scheduler_.submit(job, accepted);
+      } catch (const Error& error) {
+        const bool may_answer_later = error.code() == ExitCode::unreachable && stays_ &&
+                                      scheduler_.queues() && !cluster_has_it;
+        if (!may_answer_later) {
+          live_.resize(before);
+          if (scheduler_.queues() && !cluster_has_it)
+            give_back(live, runlog::Status::missing, "it could not be handed over");
+          throw;
+        }
+        put_back(live, taken, fmt::format("{} did not answer", cluster_name()));
+        if (!silent_)
+          note(fmt::format("{} does not answer: {}; asking again", cluster_name(), error.what()));
+        silent_ = true;
+        not_before_s_ = monotonic_seconds() + scheduler_.poll_s() * jitter();
+        return false;
       } catch (...) {
         // On this machine nothing runs then. What a cluster has and the ledger could not take is
         // found by its name the next time.
@@ -372,6 +405,10 @@ class Submitter {
           }
           if (tries == 0) note(fmt::format("{} is busy: {}", cluster_name(), answer.text));
           pause(std::exp2(tries) * busy_unit_s() * jitter());
+          if (interrupted_) {
+            put_back(live, taken, fmt::format("{} was busy: {}", cluster_name(), answer.text));
+            return false;
+          }
           continue;
         case Submission::Kind::lost:
           note(fmt::format("no answer for {} ({}): looking for it", job.name, answer.text));
@@ -387,6 +424,14 @@ class Submitter {
     const std::vector<LiveJob> found = settle(
         {live}, scheduler_, [](const ledger::RunRef&) { return false; }, interrupted_,
         [&](const ledger::Entry& entry) { ledger_.append(entry); },
+        [&](const Ended& ended) {
+          // What the cluster never had is handed over again: no end to be shown.
+          if (ended.outcome.status == runlog::Status::missing) {
+            ledger_.append(ended.entry);
+          } else {
+            take(ended);
+          }
+        },
         [&](const std::string& text) { note(text); });
     if (!found.empty() && found.front().confirmed) {
       for (const LiveJob& job : found) {
@@ -467,8 +512,12 @@ class Submitter {
     const double now = monotonic_seconds();
     // A footer is there before its job's end is known to the cluster: the next question comes
     // sooner.
-    if (scheduler_.queues() && now < next_poll_s_ && new_footer())
-      next_poll_s_ = std::min(next_poll_s_, last_poll_s_ + scheduler_.poll_s() / 3);
+    const double look_every_s = std::max(kSlice_s, scheduler_.poll_s() / 3);
+    if (scheduler_.queues() && now < next_poll_s_ && now >= last_look_s_ + look_every_s) {
+      last_look_s_ = now;
+      if (new_footer())
+        next_poll_s_ = std::min(next_poll_s_, last_poll_s_ + scheduler_.poll_s() / 3);
+    }
     if (now < next_poll_s_) return;
     bool changed = false;
     try {
@@ -493,6 +542,7 @@ class Submitter {
   bool new_footer() {
     bool found = false;
     for (const LiveJob& live : live_) {
+      if (!running_.contains(live.job.job)) continue;
       for (const cluster::OpenRun& run : live.job.runs) {
         const std::string key = fmt::format("{}.{}", run.run, run.attempt);
         if (footers_.contains(key) || !cluster::has_footer(run.run_dir, run.attempt)) continue;
@@ -539,7 +589,11 @@ class Submitter {
       progress_.pending += static_cast<int>(live.refs.size());
     } else {
       progress_.running.push_back(live.refs.front().run);
+      running_.insert(live.job.job);
     }
+    // A hold may be released.
+    if (!state.never_starts && stuck_.erase(live.job.job) > 0)
+      report_.never_start -= static_cast<int>(live.refs.size());
     if (state.never_starts && stuck_.insert(live.job.job).second) {
       report_.never_start += static_cast<int>(live.refs.size());
       if (events_.never_starts) events_.never_starts(live.job.name, state.reason);
@@ -621,6 +675,8 @@ class Submitter {
   bool silent_ = false;
   int refused_jobs_ = 0;
   double not_before_s_ = 0;
+  std::set<std::string> running_;  // ids of jobs that were seen to run
+  double last_look_s_ = 0;
   double next_poll_s_ = 0;
   double last_poll_s_ = 0;
   double poll_factor_ = 1;

@@ -88,6 +88,7 @@ struct SubmitReport {
   int refused = 0;                              // runs that the cluster would not take
   int skipped = 0;                              // beyond what ran out of memory
   int not_started = 0;                          // interrupted before, or the cluster takes no more
+  bool gave_up = false;                         // the cluster takes no more, or refused too many
 };
 
 // Takes the project's lock, brings the ledger up to what has happened, appends plan lines, then

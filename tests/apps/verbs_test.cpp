@@ -331,3 +331,39 @@ TEST_CASE("neither the death of its caller nor the end of its terminal ends a su
   CHECK(output.find('\x1b') == std::string::npos);
   CHECK_FALSE(living(e2e).has_value());
 }
+
+TEST_CASE("--only stale runs again what another build of the trainer measured") {
+  const EndToEnd e2e;
+  const auto trainer = e2e.folder() / "trainer";
+  write_file_atomically(trainer,
+                        "#!/bin/sh\n[ \"$1\" != --version ] || [ ! -e newer ] || { echo "
+                        "'trainer 9.9.9 feed'; exit 0; }\nexec " +
+                            EndToEnd::program("trainer") + " \"$@\"\n");
+  std::filesystem::permissions(trainer, std::filesystem::perms::owner_all);
+  write_file_atomically(e2e.folder() / "here.yaml",
+                        "tessera_cluster: 1\nkind: local\ngpus: {cpu: {per_node: 1}}\n"
+                        "trainer: {path: " +
+                            trainer.string() + "}\n");
+  const std::vector<std::string> sweep{
+      "-m",    "./tiny.yaml",   "--seq_lens", "16",  "-t",       "fp32",
+      "-c",    "./here.yaml",   "--steps",    "12",  "--warmup", "2",
+      "--set", "threads=1",     "--project",  "e2e", "--RUN",    "--microbatch_size",
+      "1",     "--batch_sizes", "1"};
+  CHECK(e2e.run("submit", sweep).exit_code == 0);
+  const auto stale = [&] { return e2e.run("submit", with(sweep, {"--only", "stale"})); };
+  const CommandResult same = stale();
+  CAPTURE(same.err);
+  CHECK(same.exit_code == 0);
+  CHECK(same.out.find("0 to start") != std::string::npos);
+  write_file_atomically(e2e.folder() / "newer", "");
+  const CommandResult newer = stale();
+  CAPTURE(newer.err);
+  CHECK(newer.out.find("1 to start") != std::string::npos);
+  REQUIRE(e2e.states().size() == 1);
+  CHECK(e2e.states().begin()->second.attempts.size() == 2);
+  // A trainer that cannot say its build makes nothing stale in silence.
+  std::filesystem::remove(trainer);
+  const CommandResult unknown = stale();
+  CHECK(unknown.exit_code == static_cast<int>(ExitCode::refused));
+  CHECK(unknown.err.find("--only stale: the build of ") != std::string::npos);
+}

@@ -588,6 +588,95 @@ TEST_CASE("a budget of GPU-hours is checked before anything is handed over") {
   CHECK(submit().started == 0);
 }
 
+TEST_CASE("jobs that will never start keep no other from starting") {
+  Place place;
+  place.options.wait = true;
+  place.options.in_flight = 1;
+  place.scheduler.on_query = [&] {
+    for (auto& [id, known] : place.scheduler.jobs) {
+      if (known.state.phase != Phase::pending) continue;
+      if (id == "101") {
+        known.state.never_starts = true;
+        known.state.reason = "PartitionTimeLimit";
+      } else {
+        known.state.phase = Phase::ended;
+        place.write_log(known.job.runs[0].run, Status::ok);
+      }
+    }
+  };
+  const SubmitReport report = place.submit(3);
+  CHECK(report.ok == 2);
+  CHECK(report.never_start == 1);
+  CHECK(report.on_cluster == 1);
+}
+
+TEST_CASE("a job whose hold is released is waited for") {
+  Place place;
+  place.options.wait = true;
+  int questions = 0;
+  place.scheduler.on_query = [&] {
+    auto& state = place.scheduler.jobs.at("101").state;
+    ++questions;
+    state.never_starts = questions < 3;
+    if (questions < 5) return;
+    if (state.phase != Phase::ended) place.write_log(Place::run_of(1), Status::ok);
+    state.phase = Phase::ended;
+    // The other one is there so that the first is not alone in being stuck.
+    auto& other = place.scheduler.jobs.at("102");
+    if (other.state.phase != Phase::ended) place.write_log(Place::run_of(2), Status::ok);
+    other.state.phase = Phase::ended;
+  };
+  const SubmitReport report = place.submit(2);
+  CHECK(report.ok == 2);
+  CHECK(report.never_start == 0);
+}
+
+TEST_CASE("a cluster that does not answer a hand-over is asked again while submit waits") {
+  Place place;
+  place.options.wait = true;
+  place.end_all(Status::ok);
+  place.scheduler.on_hand_over = [&] {
+    place.scheduler.unreachable = place.scheduler.hand_overs < 4;
+  };
+  const SubmitReport report = place.submit(2);
+  CHECK(report.ok == 2);
+  place.check_nothing_lost_or_doubled(2);
+  // Without --wait it is an error, and nothing is open.
+  Place leaves;
+  leaves.scheduler.on_hand_over = [&] { leaves.scheduler.unreachable = true; };
+  CHECK_THROWS_AS(leaves.submit(2), Error);
+  CHECK(leaves.states().begin()->second.attempts[0].status == Status::missing);
+}
+
+TEST_CASE("a job that ended before its lost reply was looked up counts as what it ended as") {
+  Place place;
+  place.options.wait = true;
+  place.scheduler.answers = {{.kind = Submission::Kind::lost, .job = {}, .text = "has it"}};
+  place.end_all(Status::nan);
+  const SubmitReport report = place.submit(1);
+  CHECK(report.started == 1);
+  CHECK(report.failed == 1);
+}
+
+TEST_CASE(
+    "what no cluster took is no attempt; retries of what ran out of memory are started whatever is "
+    "asked for") {
+  Place place;
+  const Submission no{.kind = Submission::Kind::refused, .job = {}, .text = "no"};
+  place.scheduler.answers = {no, no, no};
+  for (int i = 0; i < 3; ++i) CHECK(place.submit(1).refused == 1);
+  place.options.select.most_attempts = 1;
+  CHECK(place.submit(1).started == 1);
+
+  Place other;
+  other.options.select.only = Only::oom;
+  CHECK(other.submit(2).started == 0);
+  other.options.select.also = {Place::run_of(2)};
+  CHECK(other.submit(2).started == 1);
+  other.options.select = {.also = {Place::run_of(1)}, .only_also = true};
+  CHECK(other.submit(3).started == 1);
+}
+
 TEST_CASE("killed at any write or request of a submission, then again: each job once") {
   // The child's cluster is a copy of its memory: what it took is told through a file.
   constexpr int kPoints = 20;
