@@ -56,7 +56,8 @@ std::string uncommon_folder(const std::string& program) {
   while (!rest.empty()) {
     const std::string folder(rest.substr(0, rest.find(':')));
     rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    if (!folder.starts_with('/') || ::access((folder + "/" + program).c_str(), X_OK) != 0) continue;
+    if (!folder.starts_with('/') || ::access((fs::path(folder) / program).c_str(), X_OK) != 0)
+      continue;
     return folder == "/usr/local/bin" || folder == "/usr/bin" || folder == "/bin" ? std::string()
                                                                                   : folder;
   }
@@ -414,7 +415,7 @@ class SlurmScheduler final : public Scheduler {
     if (const auto code = noted(job);
         code && *code != 0 && state.phase == JobState::Phase::ended && is_of_exit(state)) {
       const Outcome outcome = outcome_of_exit(*code);
-      state.exit_code = *code;
+      state.exit_code = code;
       state.end = outcome.status;
       state.end_reason = fmt::format("exit code {}: {}", *code, outcome.reason);
     }

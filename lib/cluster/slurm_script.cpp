@@ -227,7 +227,8 @@ class Script {
       words.push_back("--container-image=" + shell_word(trainer.image));
       std::vector<std::string> mounts;
       for (const std::string& mount : trainer.mounts)
-        mounts.push_back(mount.find(':') == std::string::npos ? mount + ":" + mount : mount);
+        mounts.push_back(mount.find(':') == std::string::npos ? fmt::format("{0}:{0}", mount)
+                                                              : mount);
       if (!mounts.empty())
         words.push_back("--container-mounts=" + shell_word(fmt::to_string(fmt::join(mounts, ","))));
       words.emplace_back("--no-container-mount-home");

@@ -72,22 +72,22 @@ std::string OomWall::fault(const std::string& axis) {
   return member_of(axis) != nullptr ? "" : "microbatch_size or seq_len";
 }
 
-OomWall::OomWall(std::string axis) : axis_(std::move(axis)) {
-  if (!axis_.empty() && member_of(axis_) == nullptr)
+OomWall::OomWall(std::string axis) : axis_(std::move(axis)), member_(member_of(axis_)) {
+  if (!axis_.empty() && member_ == nullptr)
     throw Error(ExitCode::internal, "stop_axis_after_oom", axis_);
 }
 
 void OomWall::ran_out(const Point& point) {
-  if (axis_.empty() || point.*member_of(axis_) == sweep::kAutoMicrobatch) return;
-  const std::int64_t value = point.*member_of(axis_);
-  const auto [least, is_new] = least_.try_emplace(rest_of(point, member_of(axis_)), value);
+  if (member_ == nullptr || point.*member_ == sweep::kAutoMicrobatch) return;
+  const std::int64_t value = point.*member_;
+  const auto [least, is_new] = least_.try_emplace(rest_of(point, member_), value);
   if (!is_new) least->second = std::min(least->second, value);
 }
 
 std::optional<std::string> OomWall::beyond(const Point& point) const {
-  if (axis_.empty() || least_.empty()) return std::nullopt;
-  const auto found = least_.find(rest_of(point, member_of(axis_)));
-  if (found == least_.end() || point.*member_of(axis_) <= found->second) return std::nullopt;
+  if (member_ == nullptr || least_.empty()) return std::nullopt;
+  const auto found = least_.find(rest_of(point, member_));
+  if (found == least_.end() || point.*member_ <= found->second) return std::nullopt;
   return fmt::format("{} {} ran out of memory", axis_, found->second);
 }
 

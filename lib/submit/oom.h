@@ -30,6 +30,7 @@ class OomWall {
 
  private:
   std::string axis_;
+  std::int64_t sweep::Point::* member_;        // of the axis; nullptr: no wall
   std::map<std::string, std::int64_t> least_;  // that ran out, by what else the point is
 };
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "tests/temporary.h"
 #include "tests/trainer/launch/meeting.h"
@@ -110,7 +111,11 @@ TEST_CASE("where rank 0 may open few files, silent connections are dropped for r
   {
     const auto store = open_store(place(1, 2), {.run_dir = folder.path().string(), .limit = kLong},
                                   environment_of({}));
-    store->set("here.1", "");
+    try {
+      store->set("here.1", "");
+    } catch (const Error& error) {
+      FAIL(error.what() << "; rank 0 said: " << zero.rest() << "; it ended with " << zero.wait());
+    }
   }
   CHECK(zero.wait() == 0);
 }
