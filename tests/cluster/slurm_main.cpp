@@ -52,6 +52,7 @@ class Keeper {
     std::array<int, 2> word{};
     if (::pipe2(hold.data(), O_CLOEXEC) != 0 || ::pipe2(word.data(), O_CLOEXEC) != 0) std::abort();
     const int log_file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (log_file < 0) std::abort();
     pid_ = ::fork();
     if (pid_ == 0) {
       ::setsid();
@@ -123,6 +124,7 @@ Part start(const std::string& title, const char* user, const std::vector<const c
   if (part.pid != 0) return part;
   keeper.let_go();
   const int log = ::open(part.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (log < 0) std::abort();
   ::dup2(log, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
   if (entry->pw_uid != 0) become(*entry);

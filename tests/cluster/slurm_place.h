@@ -17,19 +17,23 @@
 
 namespace tessera::test {
 
+inline std::string slurm_variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? text : "";
+}
 // Of the user that runs the tests; all nodes see it.
 inline std::filesystem::path slurm_folder() {
-  return std::getenv("TESSERA_TEST_SLURM_FOLDER");
+  return slurm_variable("TESSERA_TEST_SLURM_FOLDER");
 }
 // The daemons' folder.
 inline std::filesystem::path slurm_state() {
-  return std::getenv("SLURM_DEV_DIR");
+  return slurm_variable("SLURM_DEV_DIR");
 }
 inline std::filesystem::path slurm_trainer() {
   return slurm_state() / "bin/trainer";
 }
 inline std::string slurm_control() {
-  return std::getenv("TESSERA_TEST_SLURM_CONTROL");
+  return slurm_variable("TESSERA_TEST_SLURM_CONTROL");
 }
 
 inline cluster::Cluster slurm_test_cluster() {
@@ -84,7 +88,7 @@ class FakePrograms {
  public:
   FakePrograms()
       : folder_(slurm_folder() / ("fake-" + std::to_string(count()++))),
-        path_("PATH", folder_.string() + ":" + std::getenv("PATH")) {
+        path_("PATH", folder_.string() + ":" + slurm_variable("PATH")) {
     std::filesystem::create_directories(folder_);
   }
   void add(const std::string& name, const std::string& body) const {

@@ -15,7 +15,6 @@
 
 using namespace tessera;
 using namespace tessera::test;
-using runlog::Status;
 
 namespace {
 
@@ -158,10 +157,14 @@ TEST_CASE("runs of one shape share an allocation, and each has its row") {
   CHECK(done.out.find("4 ok, 0 not ok") != std::string::npos);
   CHECK(jobs_of("pk").size() == 2);
   CHECK(desk.run("collect", {"pk"}).exit_code == 0);
-  const auto rows = desk.rows("pk");
-  CHECK(rows.size() == 4);
   std::set<std::string> jobs;
-  for (const auto& row : rows) jobs.insert(row.at("job"));
+  int measured = 0;
+  for (const auto& row : desk.rows("pk")) {
+    if (row.at("status") != "ok") continue;  // the two that were left out
+    ++measured;
+    jobs.insert(row.at("job"));
+  }
+  CHECK(measured == 4);
   CHECK(jobs.size() == 2);
 }
 

@@ -212,7 +212,7 @@ TEST_CASE("a lost reply that the cluster never heard of is handed over again, as
   const SubmitReport report = place.submit(1);
   CHECK(report.started == 1);
   CHECK(place.scheduler.hand_overs == 2);
-  const auto& attempts = place.states().begin()->second.attempts;
+  const auto attempts = place.states().begin()->second.attempts;
   REQUIRE(attempts.size() == 2);
   CHECK(attempts[0].status == Status::missing);
   CHECK(attempts[1].confirmed);
