@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "lib/base/process.h"
 #include "lib/cluster/surroundings.h"
@@ -55,10 +56,15 @@ TEST_CASE("built-in clusters") {
 
 TEST_CASE("the user's own clusters come before the built-in ones") {
   const test::TemporaryFolder folder;
-  const auto restore = [name = std::string("XDG_CONFIG_HOME"),
-                        old = std::getenv("XDG_CONFIG_HOME")] {
-    old != nullptr ? ::setenv(name.c_str(), old, 1) : ::unsetenv(name.c_str());
+  const auto variable = [](const char* name) -> std::optional<std::string> {
+    const char* text = std::getenv(name);
+    return text != nullptr ? std::optional<std::string>(text) : std::nullopt;
   };
+  const auto set = [](const char* name, const std::optional<std::string>& text) {
+    text ? ::setenv(name, text->c_str(), 1) : ::unsetenv(name);
+  };
+  const auto old_config = variable("XDG_CONFIG_HOME");
+  const auto old_home = variable("HOME");
   std::filesystem::create_directories(folder / "tessera/clusters");
   const auto write = [&](const std::string& name, const std::string& gpu) {
     std::ofstream(folder / ("tessera/clusters/" + name))
@@ -80,13 +86,12 @@ TEST_CASE("the user's own clusters come before the built-in ones") {
   }
   // Without it: the home folder's.
   ::unsetenv("XDG_CONFIG_HOME");
-  const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "/";
   std::filesystem::create_directories(folder / ".config");
   std::filesystem::rename(folder / "tessera", folder / ".config/tessera");
   ::setenv("HOME", folder.path().c_str(), 1);
   CHECK(find_cluster("hgx", "").gpus[0].name == "h200");
-  ::setenv("HOME", home.c_str(), 1);
-  restore();
+  set("HOME", old_home);
+  set("XDG_CONFIG_HOME", old_config);
 }
 
 TEST_CASE("the example of a Slurm cluster is a file that is read") {
