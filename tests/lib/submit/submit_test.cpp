@@ -370,26 +370,26 @@ TEST_CASE("elements of an array have ids of their own, also where the reply was 
 TEST_CASE(
     "an end is told by the log first, then by the cluster, and what nobody knows is unknown") {
   struct Case {
-    std::optional<Status> log;
-    Phase phase;
-    std::optional<Status> end;
-    std::optional<int> exit_code;
-    Status expected;
     const char* reason;
+    std::optional<int> exit_code;
+    Phase phase;
+    Status expected;
+    std::optional<Status> log;
+    std::optional<Status> end;
   };
   const Case cases[] = {
-      {Status::ok, Phase::ended, Status::timeout, 0, Status::ok, ""},
-      {Status::oom, Phase::ended, Status::failed, 12, Status::oom, "as the test says"},
-      {std::nullopt, Phase::ended, std::nullopt, 0, Status::start_fail, "ended without a log"},
-      {std::nullopt, Phase::ended, Status::failed, 12, Status::oom, "out of device memory"},
-      {std::nullopt, Phase::ended, Status::timeout, 0, Status::timeout, "why"},
-      {std::nullopt, Phase::ended, Status::node_fail, 1, Status::node_fail, "why"},
-      {std::nullopt, Phase::ended, Status::preempted, 143, Status::preempted, "why"},
-      {std::nullopt, Phase::ended, Status::cancelled, 143, Status::cancelled, "why"},
-      {std::nullopt, Phase::ended, Status::start_fail, std::nullopt, Status::start_fail, "why"},
-      {std::nullopt, Phase::absent, std::nullopt, std::nullopt, Status::unknown,
-       "job 101 is in neither queue nor accounts, and it left no result"},
-      {Status::ok, Phase::absent, std::nullopt, std::nullopt, Status::ok, ""},
+      {"", 0, Phase::ended, Status::ok, Status::ok, Status::timeout},
+      {"as the test says", 12, Phase::ended, Status::oom, Status::oom, Status::failed},
+      {"ended without a log", 0, Phase::ended, Status::start_fail, std::nullopt, std::nullopt},
+      {"out of device memory", 12, Phase::ended, Status::oom, std::nullopt, Status::failed},
+      {"why", 0, Phase::ended, Status::timeout, std::nullopt, Status::timeout},
+      {"why", 1, Phase::ended, Status::node_fail, std::nullopt, Status::node_fail},
+      {"why", 143, Phase::ended, Status::preempted, std::nullopt, Status::preempted},
+      {"why", 143, Phase::ended, Status::cancelled, std::nullopt, Status::cancelled},
+      {"why", std::nullopt, Phase::ended, Status::start_fail, std::nullopt, Status::start_fail},
+      {"job 101 is in neither queue nor accounts, and it left no result", std::nullopt,
+       Phase::absent, Status::unknown, std::nullopt, std::nullopt},
+      {"", std::nullopt, Phase::absent, Status::ok, Status::ok, std::nullopt},
   };
   for (const Case& c : cases) {
     Place place;
