@@ -22,7 +22,7 @@
 #include "lib/sweep/identity.h"
 #include "lib/sweep/run_spec.h"
 #include "tests/lib/runlog/samples.h"
-#include "tests/lib/sweep/grids.h"
+#include "tests/lib/submit/tiny_plan.h"
 #include "tests/temporary.h"
 
 using namespace tessera;
@@ -49,27 +49,8 @@ class Place {
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  static sweep::Expansion plan_of(int points) {
-    sweep::Expansion plan;
-    for (int i = 1; i <= points; ++i) {
-      sweep::Planned planned;
-      planned.label = "tiny";
-      planned.point.model = test::small_model("tiny", 2).shape;
-      planned.point.gpu = "cpu";
-      planned.point.cluster = "local";
-      planned.point.global_batch = i;
-      planned.point.microbatch_size = 1;
-      planned.point.seq_len = 16;
-      planned.point = sweep::normalized(planned.point);
-      planned.id = sweep::point_id(planned.point);
-      plan.points.push_back(planned);
-    }
-    return plan;
-  }
-  static std::string run_of(int point) {
-    const auto planned = plan_of(point).points.back();
-    return sweep::run_name("p", sweep::slug("tiny", planned.point, "p"), planned.id, 1);
-  }
+  static sweep::Expansion plan_of(int points) { return test::tiny_plan(points, "local"); }
+  static std::string run_of(int point) { return test::tiny_run(point, "local"); }
 
   SubmitReport submit(int points) {
     cluster::Cluster cluster = cluster::read_cluster((folder_ / "local.yaml").string());

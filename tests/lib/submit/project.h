@@ -14,7 +14,7 @@
 #include "lib/sweep/identity.h"
 #include "tests/lib/runlog/samples.h"
 #include "tests/lib/submit/fake_scheduler.h"
-#include "tests/lib/sweep/grids.h"
+#include "tests/lib/submit/tiny_plan.h"
 #include "tests/temporary.h"
 
 namespace tessera::test {
@@ -47,28 +47,9 @@ class Project {
   Project(const Project&) = delete;
   Project& operator=(const Project&) = delete;
 
-  static sweep::Expansion plan_of(int points) {
-    sweep::Expansion plan;
-    for (int i = 1; i <= points; ++i) {
-      sweep::Planned planned;
-      planned.label = "tiny";
-      planned.point.model = small_model("tiny", 2).shape;
-      planned.point.gpu = "cpu";
-      planned.point.cluster = "fake";
-      planned.point.global_batch = i;
-      planned.point.microbatch_size = 1;
-      planned.point.seq_len = 16;
-      planned.point = sweep::normalized(planned.point);
-      planned.id = sweep::point_id(planned.point);
-      plan.points.push_back(planned);
-    }
-    return plan;
-  }
+  static sweep::Expansion plan_of(int points) { return tiny_plan(points, "fake"); }
 
-  static std::string run_of(int point, int repeat = 1) {
-    const sweep::Planned planned = plan_of(point).points.back();
-    return sweep::run_name("p", sweep::slug("tiny", planned.point, "p"), planned.id, repeat);
-  }
+  static std::string run_of(int point, int repeat = 1) { return tiny_run(point, "fake", repeat); }
 
   submit::SubmitReport submit(const sweep::Expansion& plan) {
     submit::SubmitEvents events;

@@ -15,7 +15,7 @@
 #include "lib/sweep/identity.h"
 #include "tests/lib/runlog/samples.h"
 #include "tests/lib/submit/fake_scheduler.h"
-#include "tests/lib/sweep/grids.h"
+#include "tests/lib/submit/tiny_plan.h"
 #include "tests/temporary.h"
 
 using namespace tessera;
@@ -42,23 +42,7 @@ class Place {
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  static sweep::Expansion plan_of(int points) {
-    sweep::Expansion plan;
-    for (int i = 1; i <= points; ++i) {
-      sweep::Planned planned;
-      planned.label = "tiny";
-      planned.point.model = test::small_model("tiny", 2).shape;
-      planned.point.gpu = "cpu";
-      planned.point.cluster = "fake";
-      planned.point.global_batch = i;
-      planned.point.microbatch_size = 1;
-      planned.point.seq_len = 16;
-      planned.point = sweep::normalized(planned.point);
-      planned.id = sweep::point_id(planned.point);
-      plan.points.push_back(planned);
-    }
-    return plan;
-  }
+  static sweep::Expansion plan_of(int points) { return test::tiny_plan(points, "fake"); }
 
   SubmitReport submit(int points) {
     return submit_plan(plan_of(points), scheduler, options, events, interrupted);
@@ -75,10 +59,7 @@ class Place {
   std::map<std::string, ledger::RunState> states() const {
     return ledger::run_states(ledger::read_ledger(project()));
   }
-  static std::string run_of(int point) {
-    const auto planned = plan_of(point).points.back();
-    return sweep::run_name("p", sweep::slug("tiny", planned.point, "p"), planned.id, 1);
-  }
+  static std::string run_of(int point) { return test::tiny_run(point, "fake"); }
 
   // The log of an attempt that ended so.
   void write_log(const std::string& run, Status status, int attempt = 1) const {
