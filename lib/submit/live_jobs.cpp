@@ -42,30 +42,6 @@ ledger::Entry final_entry(const LiveJob& live, const ledger::RunRef& ref, const 
   return entry;
 }
 
-// As `live`, confirmed under the ids that the cluster has for it.
-std::vector<LiveJob> adopt(const LiveJob& live, const JobState& state, Resolved& result) {
-  if (!live.array) {
-    LiveJob known = live;
-    known.confirmed = true;
-    known.job.job = state.job;
-    ledger::Entry entry = entry_of(ledger::Op::adopted, live, live.refs.front(), state.job);
-    entry.runs = live.refs;
-    result.adopted.push_back(std::move(entry));
-    return {known};
-  }
-  std::vector<LiveJob> elements;
-  for (std::size_t i = 0; i < live.refs.size(); ++i) {
-    LiveJob& element = elements.emplace_back(live);
-    element.job.job = cluster::element_id(state.job, live.indices[i]);
-    element.job.runs = {live.job.runs[i]};
-    element.refs = {live.refs[i]};
-    element.indices = {live.indices[i]};
-    element.confirmed = true;
-    result.adopted.push_back(entry_of(ledger::Op::adopted, live, live.refs[i], element.job.job));
-  }
-  return elements;
-}
-
 // Of a run of a job that has ended.
 cluster::Outcome outcome_of(const LiveJob& live, std::size_t index, const JobState& state) {
   const cluster::OpenRun& run = live.job.runs[index];
@@ -165,6 +141,25 @@ void resolve_known(const LiveJob& live, const JobState& state, const IsCancelled
 
 }  // namespace
 
+std::vector<LiveJob> confirmed(const LiveJob& live, const std::string& id) {
+  if (!live.array) {
+    LiveJob known = live;
+    known.job.job = id;
+    known.confirmed = true;
+    return {known};
+  }
+  std::vector<LiveJob> elements;
+  for (std::size_t i = 0; i < live.refs.size(); ++i) {
+    LiveJob& element = elements.emplace_back(live);
+    element.job.job = cluster::element_id(id, live.indices[i]);
+    element.job.runs = {live.job.runs[i]};
+    element.refs = {live.refs[i]};
+    element.indices = {live.indices[i]};
+    element.confirmed = true;
+  }
+  return elements;
+}
+
 std::vector<LiveJob> live_jobs(const fs::path& project_dir,
                                const std::map<std::string, ledger::RunState>& states,
                                const std::string& user, const std::string& cluster) {
@@ -212,8 +207,10 @@ Resolved resolve(const LiveJob& live, const JobState& state, Reply reply,
   }
   if (state.phase != JobState::Phase::absent) {
     // An array has several states: only its id is taken from this one.
-    const std::vector<LiveJob> known = adopt(live, state, result);
-    for (const LiveJob& job : known) {
+    for (const LiveJob& job : confirmed(live, state.job)) {
+      ledger::Entry entry = entry_of(ledger::Op::adopted, job, job.refs.front(), job.job.job);
+      entry.runs = job.refs;
+      result.adopted.push_back(std::move(entry));
       if (live.array) {
         result.rest.push_back(job);
       } else {

@@ -31,6 +31,9 @@ std::vector<LiveJob> live_jobs(const std::filesystem::path& project_dir,
                                const std::map<std::string, ledger::RunState>& states,
                                const std::string& user, const std::string& cluster = {});
 
+// As `live`, known to the cluster as `id`: an array as its elements, each a job of its own.
+std::vector<LiveJob> confirmed(const LiveJob& live, const std::string& id);
+
 struct Ended {
   ledger::Entry entry;  // final, of one run
   cluster::Outcome outcome;

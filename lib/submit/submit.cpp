@@ -340,7 +340,7 @@ class Submitter {
     bool cluster_has_it = false;
     const auto accepted = [&](const std::string& id) {
       cluster_has_it = true;
-      for (LiveJob& known : confirm(live, id)) {
+      for (LiveJob& known : confirmed(live, id)) {
         ledger::Entry entry;
         entry.op = ledger::Op::accepted;
         entry.cluster = cluster_name();
@@ -487,25 +487,6 @@ class Submitter {
       entry.reason = reason;
       ledger_.append(entry);
     }
-  }
-
-  static std::vector<LiveJob> confirm(const LiveJob& live, const std::string& id) {
-    std::vector<LiveJob> known;
-    if (!live.array) {
-      known.push_back(live);
-      known.back().job.job = id;
-      known.back().confirmed = true;
-      return known;
-    }
-    for (std::size_t i = 0; i < live.refs.size(); ++i) {
-      LiveJob& element = known.emplace_back(live);
-      element.job.job = cluster::element_id(id, live.indices[i]);
-      element.job.runs = {live.job.runs[i]};
-      element.refs = {live.refs[i]};
-      element.indices = {live.indices[i]};
-      element.confirmed = true;
-    }
-    return known;
   }
 
   void poll_if_due() {
