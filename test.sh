@@ -29,6 +29,16 @@ mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h
 step "clang-format, ${#sources[@]} files"
 clang-format-19 --dry-run --Werror "${sources[@]}"
 
+# show_failed LOG: the last lines of each failed test's output, the summary last.
+show_failed() {
+  local number
+  for number in $(sed -n 's/^\t *\([0-9][0-9]*\) - .*/\1/p' "$1"); do
+    printf '\n-- test %s\n' "$number"
+    grep "^$number: " "$1" | tail -n 200
+  done
+  grep -E '^ *[0-9]+/[0-9]+ Test|tests passed|Total Test time|^\t *[0-9]+ - ' "$1"
+}
+
 # build_and_test PRESET [COMMAND...]: the tests are started by COMMAND.
 build_and_test() {
   local preset=$1
@@ -39,7 +49,7 @@ build_and_test() {
   cmake --build --preset "$preset"
   step "tests ($preset)"
   "$@" ctest --preset "$preset" --output-log "build/$preset/ctest.log" -V >/dev/null || {
-    grep -vE '^(test [0-9]+|UpdateCTest|Constructing|Test command|Working Directory|Environment)' "build/$preset/ctest.log" | tail -n 300 >&2
+    show_failed "build/$preset/ctest.log" >&2
     exit 1
   }
   grep -E '^ *[0-9]+/[0-9]+ Test|tests passed|Total Test time' "build/$preset/ctest.log"

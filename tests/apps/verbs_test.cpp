@@ -63,6 +63,15 @@ std::optional<ProcessRef> worker(const EndToEnd& e2e) {
   return holder ? std::optional(holder->process) : std::nullopt;
 }
 
+// The process that a detached submission named. It prints its last lines after it lets go of the
+// project, so tests of what it printed wait for its end.
+pid_t background_process(const CommandResult& begun) {
+  const std::string word = "background: process ";
+  const std::size_t at = begun.out.find(word);
+  REQUIRE(at != std::string::npos);
+  return static_cast<pid_t>(std::stol(begun.out.substr(at + word.size())));
+}
+
 // What the submission in the background printed: there is one.
 std::string background_output(const EndToEnd& e2e) {
   std::string text;
@@ -252,7 +261,7 @@ TEST_CASE("a detached submission goes on by itself and leaves its output") {
   CAPTURE(followed.err);
   CHECK(followed.exit_code == 0);
   CHECK_FALSE(followed.out.empty());
-  REQUIRE(wait_until([&] { return !worker(e2e); }));
+  REQUIRE(wait_until([&] { return !start_ticks(background_process(begun)); }));
   const std::string output = background_output(e2e);
   CHECK(output.find("2 ok, 0 not ok in ") != std::string::npos);
   CHECK(e2e.logs().size() == 2);
@@ -280,7 +289,7 @@ TEST_CASE("what fails before a submission is in the background is said by its ca
   const CommandResult cancel = e2e.run("submit", {"cancel"});
   CHECK(cancel.out.find(fmt::format("the submit at work, pid {}\n", at_work->pid)) !=
         std::string::npos);
-  REQUIRE(wait_until([&] { return !worker(e2e); }));
+  REQUIRE(wait_until([&] { return liveness(*at_work) != Liveness::alive; }));
   CHECK_FALSE(living(e2e).has_value());
   CHECK(background_output(e2e).find("submit: interrupted") != std::string::npos);
 }
@@ -325,7 +334,7 @@ TEST_CASE("neither the death of its caller nor the end of its terminal ends a su
   CHECK(liveness(*at_work) == Liveness::alive);
   CHECK(::getsid(at_work->pid) == at_work->pid);
   CHECK(e2e.run("submit", {"cancel"}).exit_code == 0);
-  REQUIRE(wait_until([&] { return !worker(e2e); }));
+  REQUIRE(wait_until([&] { return liveness(*at_work) != Liveness::alive; }));
   const std::string output = background_output(e2e);
   CHECK(output.find("submit: interrupted") != std::string::npos);
   CHECK(output.find('\x1b') == std::string::npos);
