@@ -1,16 +1,13 @@
 #include "lib/cluster/slurm_cluster.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <set>
 
 #include "lib/base/clock.h"
 #include "lib/base/command.h"
@@ -19,6 +16,8 @@
 #include "lib/base/process.h"
 #include "lib/cluster/outcome.h"
 #include "lib/cluster/run_files.h"
+#include "lib/cluster/slurm_commands.h"
+#include "lib/cluster/slurm_records.h"
 #include "lib/cluster/slurm_script.h"
 #include "lib/cluster/slurm_text.h"
 
@@ -28,45 +27,6 @@ namespace fs = std::filesystem;
 using runlog::Status;
 
 namespace {
-
-// What would change what the commands do or print, or leak into a job. With --export=NIL sbatch
-// still hands on each SLURM_*.
-std::vector<std::string> slurm_environment() {
-  constexpr std::array<std::string_view, 9> kFamilies = {"SBATCH_",  "SQUEUE_",   "SACCT_",
-                                                         "SCANCEL_", "SCONTROL_", "SALLOC_",
-                                                         "SINFO_",   "SACCTMGR_", "SRUN_"};
-  std::vector<std::string> kept;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const std::string_view name = text.substr(0, text.find('='));
-    const bool is_theirs = std::ranges::any_of(
-        kFamilies, [&](std::string_view family) { return name.starts_with(family); });
-    const bool is_slurms = name.starts_with("SLURM") && name != "SLURM_CONF" && name != "SLURM_JWT";
-    const bool is_set_below = name == "TZ" || name == "LC_ALL" || name == "LANGUAGE";
-    if (!is_theirs && !is_slurms && !is_set_below) kept.emplace_back(text);
-  }
-  kept.insert(kept.end(), {"TZ=UTC", "LC_ALL=C", "SLURM_TIME_FORMAT=%s"});
-  return kept;
-}
-
-// The folder of a program of PATH where it is none that everybody has.
-std::string uncommon_folder(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "";
-  while (!rest.empty()) {
-    const std::string folder(rest.substr(0, rest.find(':')));
-    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    if (!folder.starts_with('/') || ::access((fs::path(folder) / program).c_str(), X_OK) != 0)
-      continue;
-    return folder == "/usr/local/bin" || folder == "/usr/bin" || folder == "/bin" ? std::string()
-                                                                                  : folder;
-  }
-  return {};
-}
-
-[[noreturn]] void unreachable(const std::string& command, const CommandResult& result) {
-  throw Error(ExitCode::unreachable, command, slurm_complaint(result));
-}
 
 // What sacct searches from: an hour before the oldest, for clocks differ. "2026-11-29T12:41:11"
 std::string search_from(std::span<const OpenJob> jobs) {
@@ -85,71 +45,6 @@ std::string search_from(std::span<const OpenJob> jobs) {
   std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
   return text.data();
 }
-
-// A job of this name that was there long before the hand-over is another one: of a folder that was
-// thrown away. Clocks differ, so that the last minutes do not tell.
-bool is_older(const SlurmRecord& record, const OpenJob& job) {
-  constexpr std::int64_t kSlack_s = 600;
-  std::tm parts{};
-  if (!record.submit_s || ::strptime(job.since_utc.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) == nullptr)
-    return false;
-  return *record.submit_s + kSlack_s < ::timegm(&parts);
-}
-
-std::string array_of(const std::string& id) {
-  return id.substr(0, id.find('_'));
-}
-
-// All records of this user: by id, and by name the ids in the order in which they came.
-class Records {
- public:
-  Records() = default;
-  Records(std::vector<SlurmRecord> records, const std::string& user) {
-    std::erase_if(records, [&](const SlurmRecord& record) { return record.user != user; });
-    records_ = std::move(records);
-    for (const SlurmRecord& record : records_) {
-      by_id_[record.id] = &record;
-      by_name_[record.name].push_back(&record);
-    }
-  }
-  Records(Records&&) = default;
-  Records& operator=(Records&&) = default;
-
-  // The job of that id if it has that name; elements that still stand together count too.
-  const SlurmRecord* find(const std::string& id, const std::string& name) const {
-    const auto exact = by_id_.find(id);
-    if (exact != by_id_.end()) return exact->second->name == name ? exact->second : nullptr;
-    const auto named = by_name_.find(name);
-    if (named == by_name_.end() || id.find('_') == std::string::npos) return nullptr;
-    for (const SlurmRecord* record : named->second) {
-      if (record->id.starts_with(array_of(id) + "_[")) return record;
-    }
-    return nullptr;
-  }
-
-  // All of the first of this name that may be the job: a script that a person started again has it
-  // too.
-  std::vector<const SlurmRecord*> named(const OpenJob& job) const {
-    const auto found = by_name_.find(job.name);
-    if (found == by_name_.end()) return {};
-    std::vector<const SlurmRecord*> records = found->second;
-    std::erase_if(records, [&](const SlurmRecord* record) { return is_older(*record, job); });
-    if (records.empty()) return {};
-    const auto first = std::ranges::min_element(records, {}, [](const SlurmRecord* record) {
-      return std::pair(record->submit_s.value_or(0), std::stoll(array_of(record->id)));
-    });
-    std::vector<const SlurmRecord*> all;
-    for (const SlurmRecord* record : records) {
-      if (array_of(record->id) == array_of((*first)->id)) all.push_back(record);
-    }
-    return all;
-  }
-
- private:
-  std::vector<SlurmRecord> records_;
-  std::map<std::string, const SlurmRecord*> by_id_;
-  std::map<std::string, std::vector<const SlurmRecord*>> by_name_;
-};
 
 // Of an array that was looked up by its name: ended once all its elements are.
 JobState together(const std::vector<JobState>& states) {
@@ -232,16 +127,15 @@ class SlurmScheduler final : public Scheduler {
 
   std::string check(const Job& job) override {
     // By standard input: nothing is written.
-    CommandOptions how = command_options();
-    how.input = script(job);
-    const CommandResult result = run_command({"sbatch", "--test-only"}, how);
+    const CommandResult result =
+        run_slurm({"sbatch", "--test-only"}, options_.command_limit_s, script(job));
     const std::string said = slurm_complaint(result);
     if (result.exit_code == 0 && !result.timed_out) return said;
     switch (slurm_fault(result)) {
       case SlurmFault::unreachable:
       case SlurmFault::lost:
       case SlurmFault::busy:
-        unreachable("sbatch --test-only", result);
+        throw_unreachable("sbatch --test-only", result);
       case SlurmFault::refused:
       case SlurmFault::no_accounting:
         break;
@@ -252,7 +146,7 @@ class SlurmScheduler final : public Scheduler {
 
   std::vector<JobState> query(std::span<const OpenJob> jobs) override {
     if (jobs.empty()) return {};
-    const Records queue = ask_queue();
+    const SlurmRecords queue = ask_queue();
     Accounts accounts;
     std::vector<std::vector<Seen>> seen;
     bool is_missing = false;
@@ -298,7 +192,7 @@ class SlurmScheduler final : public Scheduler {
 
   Limits limits() override {
     const CommandResult result = run({"scontrol", "show", "config"});
-    if (result.exit_code != 0 || result.timed_out) unreachable("scontrol", result);
+    if (result.exit_code != 0 || result.timed_out) throw_unreachable("scontrol", result);
     Limits limits;
     if (cluster_.array) {
       // The setting is the first index that is too large, so as many elements as it says.
@@ -321,7 +215,7 @@ class SlurmScheduler final : public Scheduler {
   };
 
   struct Accounts {
-    Records records;
+    SlurmRecords records;
     bool are_kept = false;  // by this cluster, answered or not
   };
 
@@ -331,14 +225,8 @@ class SlurmScheduler final : public Scheduler {
            seen.queue->reason != "BadConstraints";
   }
 
-  CommandOptions command_options() const {
-    return {.environment = slurm_environment(),
-            .limit_s = options_.command_limit_s,
-            .dies_with_caller = true};
-  }
-
   CommandResult run(const std::vector<std::string>& words) const {
-    return run_command(words, command_options());
+    return run_slurm(words, options_.command_limit_s);
   }
 
   std::string script(const Job& job) const {
@@ -353,11 +241,11 @@ class SlurmScheduler final : public Scheduler {
     }
   }
 
-  Records ask_queue() const {
+  SlurmRecords ask_queue() const {
     const CommandResult result =
         run({"squeue", "--noheader", "--array", "--states=all", "--user=" + user_,
              fmt::format("--format={}", kSqueueFormat)});
-    if (result.exit_code != 0 || result.timed_out) unreachable("squeue", result);
+    if (result.exit_code != 0 || result.timed_out) throw_unreachable("squeue", result);
     return {parse_squeue(result.out), user_};
   }
 
@@ -370,12 +258,12 @@ class SlurmScheduler final : public Scheduler {
     if (result.exit_code == 0 && !result.timed_out)
       return {.records = {parse_sacct(result.out), user_}, .are_kept = true};
     if (slurm_fault(result) == SlurmFault::no_accounting) return {};
-    if (is_missing) unreachable("sacct", result);
+    if (is_missing) throw_unreachable("sacct", result);
     return {.are_kept = true};
   }
 
-  static std::vector<Seen> look_up(const OpenJob& job, const Records& queue,
-                                   const Records& accounts) {
+  static std::vector<Seen> look_up(const OpenJob& job, const SlurmRecords& queue,
+                                   const SlurmRecords& accounts) {
     std::vector<Seen> seen;
     if (!job.job.empty()) {
       const Seen one{.queue = queue.find(job.job, job.name),
@@ -466,7 +354,7 @@ class SlurmScheduler final : public Scheduler {
         return;
       throw Error(ExitCode::refused, "scancel", said);
     }
-    unreachable("scancel", result);
+    throw_unreachable("scancel", result);
   }
 
   Cluster cluster_;
