@@ -10,19 +10,14 @@
 // says is in script.<attempt>.out of the run.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 
 #include "lib/cluster/cluster_file.h"
 #include "lib/cluster/scheduler.h"
+#include "lib/cluster/slurm_job.h"
 
 namespace tessera::cluster {
-
-struct SlurmScriptOptions {
-  std::string trainer;  // where the cluster file has none: absolute, or a name in the image
-  std::string bin;      // folder of srun where that is not in everybody's PATH; may be empty
-};
 
 // Error(refused) for what Slurm cannot be told: ranks that do not spread evenly over nodes, a value
 // with a line feed, a path with a backslash; Error(input) if there is no trainer.
@@ -30,11 +25,5 @@ std::string slurm_script(const Cluster& cluster, const Job& job, const SlurmScri
 
 // In the folder of the job's first run.
 std::filesystem::path slurm_script_path(const Job& job);
-
-// How long before the limit the trainers are told. Slurm may do it a minute earlier.
-std::int64_t slurm_warning_s(std::int64_t time_limit_s);
-
-// As --time takes it: "00:10:00", "2-00:00:00"
-std::string slurm_time(std::int64_t seconds);
 
 }  // namespace tessera::cluster
