@@ -39,6 +39,20 @@ void add_gpus_of_clusters(sweep::Grid& grid, const cluster::Loaded& loaded) {
   axes.insert(place, std::move(axis));
 }
 
+// Why the point's trainer cannot run it, as far as that is known.
+std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point) {
+  const auto here = plan.capabilities.find(point.cluster);
+  if (here != plan.capabilities.end()) return submit::lacks(here->second, point);
+  const auto there = plan.node_trainers.find({point.cluster, point.gpu});
+  if (there == plan.node_trainers.end()) return std::nullopt;
+  const submit::NodeTrainer& trainer = there->second;
+  const auto reason = submit::lacks(trainer.can, point);
+  if (!reason) return std::nullopt;
+  constexpr std::size_t kDate = 10;  // of 2026-11-30T05:40:00.000Z
+  return fmt::format("{} ({} on {}, asked {}; submit doctor asks again)", *reason, trainer.version,
+                     trainer.node, trainer.utc.substr(0, kDate));
+}
+
 }  // namespace
 
 std::string slug_of(const Plan& plan, const sweep::Planned& point) {
@@ -55,11 +69,7 @@ Plan make_plan(const SubmitRequest& request) try {
   plan.expansion = sweep::expand(grid, loaded.surroundings);
   plan.clusters = std::move(loaded.clusters);
   plan.catalogue = std::move(loaded.surroundings.catalogue);
-  for (const auto& [name, cluster] : plan.clusters) {
-    if (cluster.kind != cluster::Kind::local) continue;
-    if (auto can = submit::ask_capabilities(cluster::local_trainer(cluster)))
-      plan.capabilities.emplace(name, *std::move(can));
-  }
+  find_capabilities(plan);
   plan_memory(plan);
   return plan;
 } catch (const Error& fault) {
@@ -69,12 +79,24 @@ Plan make_plan(const SubmitRequest& request) try {
   throw;
 }
 
+void find_capabilities(Plan& plan) {
+  for (const auto& [name, cluster] : plan.clusters) {
+    if (cluster.kind == cluster::Kind::local) {
+      if (auto can = submit::ask_capabilities(cluster::local_trainer(cluster)))
+        plan.capabilities.emplace(name, *std::move(can));
+      continue;
+    }
+    for (const cluster::GpuEntry& gpu : cluster.gpus) {
+      if (auto trainer = submit::remembered_trainer(cluster, gpu.name))
+        plan.node_trainers.emplace(std::pair(name, gpu.name), *std::move(trainer));
+    }
+  }
+}
+
 void drop_incapable(Plan& plan) {
   std::vector<sweep::Planned> kept;
   for (sweep::Planned& each : plan.expansion.points) {
-    const auto can = plan.capabilities.find(each.point.cluster);
-    const auto reason =
-        can == plan.capabilities.end() ? std::nullopt : submit::lacks(can->second, each.point);
+    const auto reason = lacking(plan, each.point);
     if (!reason) {
       kept.push_back(std::move(each));
       continue;
@@ -91,12 +113,14 @@ std::vector<std::string> run_notes(const Plan& plan) {
   std::map<std::string, int> reasons;
   std::map<std::string, int> crowded;
   for (const sweep::Planned& each : plan.expansion.points) {
+    if (const auto reason = lacking(plan, each.point)) {
+      ++reasons[*reason];
+      continue;
+    }
     const auto found = plan.capabilities.find(each.point.cluster);
     if (found == plan.capabilities.end()) continue;
     const submit::Capabilities& can = found->second;
-    if (const auto reason = submit::lacks(can, each.point)) {
-      ++reasons[*reason];
-    } else if (each.point.threads * each.point.gpus > can.cpus) {
+    if (each.point.threads * each.point.gpus > can.cpus) {
       ++crowded[fmt::format("{} threads on the {} CPU{} here will wait for each other",
                             each.point.threads * each.point.gpus, can.cpus,
                             can.cpus == 1 ? "" : "s")];

@@ -3,11 +3,13 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/submit_flags.h"
 #include "lib/cluster/cluster_file.h"
 #include "lib/submit/capabilities.h"
+#include "lib/submit/trainers.h"
 #include "lib/sweep/expand.h"
 
 namespace tessera::apps {
@@ -20,6 +22,8 @@ struct Plan {
   hardware::Catalogue catalogue;
   // Of each local cluster's trainer, by the cluster's name; without those that do not answer.
   std::map<std::string, submit::Capabilities> capabilities;
+  // Of the other clusters' trainers what `submit doctor` heard, by cluster and GPU.
+  std::map<std::pair<std::string, std::string>, submit::NodeTrainer> node_trainers;
 };
 
 // The part of a run's name between project and id.
@@ -34,6 +38,9 @@ Plan make_plan(const SubmitRequest& request);
 void require_runnable(const SubmitRequest& request, const Plan& plan);
 // Its reason and what would be right, or "".
 std::string obstacle(const SubmitRequest& request, const Plan& plan);
+
+// Asks the trainers of local clusters what they can, and looks up what those of others said.
+void find_capabilities(Plan& plan);
 
 // What --RUN does beforehand: the points that their trainer lacks something for are dropped.
 void drop_incapable(Plan& plan);

@@ -60,11 +60,25 @@ void ProgressLine::clear() {
 }
 
 void ProgressLine::show(const submit::Progress& progress) {
+  if (!is_time()) return;
+  rewrite(progress_text(progress, last_s_ - start_s_, columns(stream_) - 1));
+}
+
+void ProgressLine::waiting(const std::string& text) {
+  if (!is_time()) return;
+  rewrite(text.substr(0, columns(stream_) - 1));
+}
+
+bool ProgressLine::is_time() {
   const double now = monotonic_seconds();
   if (!terminal_) terminal_ = ::isatty(::fileno(stream_)) == 1;
-  if (!*terminal_ || now - last_s_ < kRefresh_s) return;
+  if (!*terminal_ || now - last_s_ < kRefresh_s) return false;
   last_s_ = now;
-  fmt::print(stream_, "\r\x1b[K{}", progress_text(progress, now - start_s_, columns(stream_) - 1));
+  return true;
+}
+
+void ProgressLine::rewrite(const std::string& text) {
+  fmt::print(stream_, "\r\x1b[K{}", text);
   std::fflush(stream_);
   shown_ = true;
 }

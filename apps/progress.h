@@ -21,11 +21,16 @@ class ProgressLine {
   ~ProgressLine();
 
   void show(const submit::Progress& progress);
+  // What is waited for, likewise.
+  void waiting(const std::string& text);
+  // Takes it away, for what others print.
+  void clear();
   // A line that stays, above the progress line.
   void message(const std::string& text);
 
  private:
-  void clear();
+  bool is_time();  // to a terminal, and not at once again
+  void rewrite(const std::string& text);
 
   std::FILE* stream_;
   std::optional<bool> terminal_;  // known once something is shown

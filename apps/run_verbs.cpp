@@ -14,7 +14,6 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/process.h"
-#include "lib/cluster/make_scheduler.h"
 #include "lib/cluster/outcome.h"
 #include "lib/ledger/lock.h"
 #include "lib/ledger/state.h"
@@ -101,12 +100,9 @@ int run_rerun(const SubmitRequest& request) {
     if (plan.clusters.contains(name)) continue;
     const cluster::Scheduler* scheduler = schedulers.find(name);
     if (scheduler == nullptr) throw Error(ExitCode::refused, name, schedulers.why_not(name));
-    const cluster::Cluster& cluster =
-        plan.clusters.emplace(name, scheduler->cluster()).first->second;
-    if (cluster.kind != cluster::Kind::local) continue;
-    if (auto can = submit::ask_capabilities(cluster::local_trainer(cluster)))
-      plan.capabilities.emplace(name, *std::move(can));
+    plan.clusters.emplace(name, scheduler->cluster());
   }
+  find_capabilities(plan);
   drop_incapable(plan);
   if (!plan.expansion.dropped.empty())
     throw Error(ExitCode::refused, "submit rerun", plan.expansion.dropped.front().detail);

@@ -94,6 +94,9 @@ void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& 
       ->group(print);
   app.add_option("--attempt", flags.attempt, "of logs: which one (default the newest)")
       ->group(print);
+  app.add_flag("--no-jobs", request.no_jobs, "of doctor: send no job to a node")->group(print);
+  app.add_option("--patience", flags.patience, "of doctor: how long with each node (default 2m)")
+      ->group(print);
 }
 
 void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
@@ -105,6 +108,7 @@ void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
   whole(flags.attempts, "--attempts", kMany, request.most_attempts);
   if (!flags.pack.empty()) request.pack_s = duration(flags.pack, "--pack");
   if (!flags.time.empty() && flags.time != "auto") request.time_s = duration(flags.time, "--time");
+  if (!flags.patience.empty()) request.patience_s = duration(flags.patience, "--patience");
   if (!flags.rate.empty()) request.rate_per_s = positive(flags.rate, "--rate");
   if (!flags.max_gpu_hours.empty())
     request.max_gpu_hours = positive(flags.max_gpu_hours, "--max-gpu-hours");
@@ -118,10 +122,10 @@ void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
     const char* flag;
     const char* verb;
   };
-  const OfVerb of_verbs[] = {{request.watch, "--watch", "status"},
-                             {request.offline, "--offline", "status"},
-                             {request.follow, "--follow", "logs"},
-                             {request.output_attempt > 0, "--attempt", "logs"}};
+  const OfVerb of_verbs[] = {
+      {request.watch, "--watch", "status"},     {request.offline, "--offline", "status"},
+      {request.follow, "--follow", "logs"},     {request.output_attempt > 0, "--attempt", "logs"},
+      {request.no_jobs, "--no-jobs", "doctor"}, {request.patience_s > 0, "--patience", "doctor"}};
   for (const OfVerb& each : of_verbs) {
     if (each.given)
       throw Error(ExitCode::usage, each.flag, fmt::format("goes with the verb {}", each.verb));

@@ -23,6 +23,7 @@ struct SubmissionFlags {
   std::string max_failures;
   std::string attempts;
   std::string attempt;
+  std::string patience;
 };
 
 void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& flags);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "apps/doctor_verb.h"
 #include "apps/plan.h"
 #include "apps/plan_memory.h"
 #include "apps/plan_table.h"
@@ -26,6 +27,7 @@ int run_submit(int argc, const char* const* argv) {
   if (request.verb == "cancel") return apps::run_cancel(request);
   if (request.verb == "logs") return apps::run_logs(request);
   if (request.verb == "rerun") return apps::run_rerun(request);
+  if (request.verb == "doctor") return apps::run_doctor(request);
   if (request.verb == "rebuild") return apps::run_rebuild(request);
 
   apps::Plan plan = apps::make_plan(request);

@@ -82,6 +82,9 @@ const Verb kVerbs[] = {
     {"rebuild",
      "[PROJECT]: make the ledger anew from what the runs left",
      {"--rebuild", "--break-lock"}},
+    {"doctor",
+     "[-c] NAME...: whether clusters are as their files say, and what to change if not",
+     {"--clusters", "--no-jobs", "--patience", "--gpu-catalogue"}},
 };
 
 void refuse_extras(const CLI::App& app, const std::vector<std::string>& extras) {
@@ -177,6 +180,7 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
                                  return known.name == request.verb;
                                }));
     check_submission(submission, request);
+    request.clusters = grid.clusters;
     return request;
   }
 

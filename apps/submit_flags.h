@@ -12,7 +12,7 @@
 namespace tessera::apps {
 
 struct SubmitRequest {
-  std::string verb;                // empty: plan or submit; status, cancel, logs, rerun, rebuild
+  std::string verb;                // empty: plan or submit; status, cancel, ...
   std::vector<std::string> names;  // of a verb: PROJECT, then runs
   std::set<std::string> named;     // of rerun, the runs found: these are started and no other
 
@@ -46,11 +46,14 @@ struct SubmitRequest {
   bool json = false;
   bool memory = false;
   bool all_rows = false;
-  bool watch = false;      // of status
-  bool offline = false;    // of status
-  bool follow = false;     // of logs
-  int output_attempt = 0;  // of logs; 0: the newest
-  bool rebuild = false;    // --rebuild, the verb as a flag
+  bool watch = false;                 // of status
+  bool offline = false;               // of status
+  bool follow = false;                // of logs
+  int output_attempt = 0;             // of logs; 0: the newest
+  std::vector<std::string> clusters;  // of doctor
+  bool no_jobs = false;               // of doctor
+  std::int64_t patience_s = 0;        // of doctor, with each node; 0: as it likes
+  bool rebuild = false;               // --rebuild, the verb as a flag
   std::string gpu_catalogue;
 
   std::vector<std::string> warnings;  // one line each, for stderr

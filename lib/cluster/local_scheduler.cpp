@@ -11,9 +11,11 @@
 #include <thread>
 #include <utility>
 
+#include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/cluster/local_process.h"
+#include "lib/cluster/node_report.h"
 #include "lib/cluster/outcome.h"
 
 namespace tessera::cluster {
@@ -23,6 +25,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr double kPoll_s = 0.02;
+constexpr double kAnswer_s = 60;  // a trainer that has not said what it can by then does not
 
 class LocalScheduler final : public Scheduler {
  public:
@@ -50,6 +53,23 @@ class LocalScheduler final : public Scheduler {
     const LocalStart start = start_of(job);
     require_startable(start.trainer);
     return fmt::format("{} can be started", start.trainer.string());
+  }
+
+  NodeReport look(const NodeQuestion& question) override {
+    if (std::ranges::find(cluster_.gpus, question.gpu, &GpuEntry::name) == cluster_.gpus.end())
+      throw Error(ExitCode::refused, question.gpu, "is not in the cluster file");
+    if (!question.goes_on({.phase = JobState::Phase::running}))
+      throw Error(ExitCode::interrupted, question.name, "given up");
+    NodeReport report;
+    report.node = host_name();
+    const CommandResult devices = run_command(
+        {"nvidia-smi", "--query-gpu=name", "--format=csv,noheader"}, {.limit_s = kAnswer_s});
+    if (devices.exit_code == 0) report.devices = lines_of(devices.out);
+    const auto ask = [&](const char* what) {
+      return run_command({trainer_.string(), what}, {.limit_s = kAnswer_s});
+    };
+    take_trainer_answers(ask("--version"), ask("--capabilities"), report);
+    return report;
   }
 
   std::vector<JobState> query(std::span<const OpenJob> jobs) override {

@@ -100,6 +100,26 @@ struct JobState {
   std::optional<double> queue_s;  // from hand-over to begin, by the cluster's one clock
 };
 
+// A question to a node: `look` sends it.
+struct NodeQuestion {
+  std::string name;  // of the job; never used before
+  std::string gpu;   // an entry of the cluster file's gpus; one device of it is asked for
+  // In the workspace; there, and empty. Question and answer go through it; its caller removes it.
+  std::filesystem::path folder;
+  // Called again and again until the answer is there; false ends the job.
+  std::function<bool(const JobState&)> goes_on;
+};
+
+// What a node answered, having read a file that this machine wrote into `folder`.
+struct NodeReport {
+  std::string node;
+  std::vector<std::string> devices;  // what the driver there calls them; empty: no nvidia-smi
+  std::string version;               // the line of `trainer --version`
+  std::string capabilities;          // the JSON of `trainer --capabilities`
+  std::string trainer_fault;         // one line; the two above are empty then
+  std::optional<double> queue_s;
+};
+
 struct Limits {
   std::size_t max_array_size = 0;  // elements of an array; 0: no arrays
   std::size_t max_jobs = 0;        // of this user at once, pending too; 0: not known
@@ -128,6 +148,11 @@ class Scheduler {
   // Whether the cluster would take the job, asked without handing it over: what it said, one line.
   // Error(refused) with what it said if it would not; Error(unreachable).
   virtual std::string check(const Job& job) = 0;
+
+  // What a run of the GPU would find: starts the trainer on a node, as runs are started, only to
+  // ask what it can. Error(refused) if the cluster takes no such job, Error(interrupted) if the
+  // caller gave up, Error(io) if no answer came back through the folder; Error(unreachable).
+  virtual NodeReport look(const NodeQuestion& question) = 0;
 
   // The states of all, in the same order, with a number of calls that does not grow with theirs.
   // A job is believed only if its name and its user fit, for ids are used again.

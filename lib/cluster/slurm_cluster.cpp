@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <thread>
 
 #include "lib/base/clock.h"
 #include "lib/base/command.h"
@@ -17,6 +19,7 @@
 #include "lib/cluster/outcome.h"
 #include "lib/cluster/run_files.h"
 #include "lib/cluster/slurm_commands.h"
+#include "lib/cluster/slurm_look.h"
 #include "lib/cluster/slurm_records.h"
 #include "lib/cluster/slurm_script.h"
 #include "lib/cluster/slurm_text.h"
@@ -144,6 +147,30 @@ class SlurmScheduler final : public Scheduler {
                 fmt::format("the cluster would not take it: {}", said));
   }
 
+  NodeReport look(const NodeQuestion& question) override {
+    constexpr std::int64_t kLimit_s = 300;
+    const Job job{
+        .name = question.name, .project = "doctor", .gpu = question.gpu, .time_limit_s = kLimit_s};
+    const std::string token = fmt::format("{} {}\n", question.name, utc_now());
+    const fs::path script = question.folder / "script.sh";
+    write_file_atomically(question.folder / "question", token);
+    write_file_atomically(script,
+                          slurm_look_script(cluster_, job, question.folder, script_options()));
+    OpenJob open{.name = job.name, .since_utc = utc_now()};
+    const Submission submission = parse_sbatch(run({"sbatch", "--parsable", script.string()}));
+    open.job = submission.job;
+    try {
+      if (submission.kind == Submission::Kind::accepted)
+        return wait_for_report(question, open, token);
+      if (submission.kind == Submission::Kind::lost || submission.kind == Submission::Kind::busy)
+        throw Error(ExitCode::unreachable, "sbatch", submission.text);
+      throw Error(ExitCode::refused, "sbatch", submission.text);
+    } catch (const Error&) {
+      end_quietly(open);
+      throw;
+    }
+  }
+
   std::vector<JobState> query(std::span<const OpenJob> jobs) override {
     if (jobs.empty()) return {};
     const SlurmRecords queue = ask_queue();
@@ -229,9 +256,85 @@ class SlurmScheduler final : public Scheduler {
     return run_slurm(words, options_.command_limit_s);
   }
 
-  std::string script(const Job& job) const {
-    return slurm_script(cluster_, job,
-                        {.trainer = options_.trainer, .bin = uncommon_folder("srun")});
+  SlurmScriptOptions script_options() const {
+    return {.trainer = options_.trainer, .bin = uncommon_folder("srun")};
+  }
+
+  std::string script(const Job& job) const { return slurm_script(cluster_, job, script_options()); }
+
+  // The folder is looked at often, the controller asked seldom.
+  NodeReport wait_for_report(const NodeQuestion& question, const OpenJob& open,
+                             const std::string& token) {
+    constexpr double kLongestPause_s = 10;
+    constexpr double kSlowFolder_s = 10;  // until what a node wrote is seen here
+    constexpr auto kLook = std::chrono::milliseconds(100);
+    double pause_s = 0.5;
+    double next_s = monotonic_seconds() + pause_s;
+    std::optional<double> ended_s;
+    JobState state;
+    while (true) {
+      if (auto report = read_node_report(question.folder, token)) {
+        report->queue_s = state_if_known(open).queue_s;
+        return *std::move(report);
+      }
+      if (!question.goes_on(state))
+        throw Error(ExitCode::interrupted, open.name, "given up", waiting_text(state));
+      const double now_s = monotonic_seconds();
+      // How it ended, the accounts know later than the queue.
+      if (ended_s && now_s - *ended_s > kSlowFolder_s)
+        throw_no_report(question, state_if_known(open));
+      if (!ended_s && now_s >= next_s) {
+        state = query({&open, 1}).front();
+        if (state.phase == JobState::Phase::ended) ended_s = now_s;
+        if (state.never_starts)
+          throw Error(ExitCode::refused, open.name, fmt::format("never starts: {}", state.reason));
+        pause_s = std::min(2 * pause_s, kLongestPause_s);
+        next_s = now_s + pause_s;
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+  JobState state_if_known(const OpenJob& open) {
+    try {
+      return query({&open, 1}).front();
+    } catch (const Error&) {
+      return {};
+    }
+  }
+
+  static std::string waiting_text(const JobState& state) {
+    switch (state.phase) {
+      case JobState::Phase::pending:
+        return fmt::format("the job still waits: {}", state.reason);
+      case JobState::Phase::running:
+        return fmt::format("the job runs: {}", state.reason);
+      case JobState::Phase::ended:
+      case JobState::Phase::absent:
+      case JobState::Phase::elsewhere:
+        break;
+    }
+    return "";
+  }
+
+  [[noreturn]] static void throw_no_report(const NodeQuestion& question, const JobState& state) {
+    const std::string folder = question.folder.string();
+    if (state.exit_code == kNoFolderOnNode)
+      throw Error(ExitCode::io, folder, "is not there on the node", "a workspace that both see");
+    if (state.exit_code == kNoWritingOnNode)
+      throw Error(ExitCode::io, folder, "cannot be written on the node");
+    throw Error(ExitCode::io, folder,
+                fmt::format("the job ended and left nothing there{}{}",
+                            state.end_reason.empty() ? "" : ": ", state.end_reason),
+                "a workspace that both see");
+  }
+
+  void end_quietly(const OpenJob& open) {
+    try {
+      cancel({&open, 1});
+    } catch (const Error&) {
+      return;  // its time limit is short
+    }
   }
 
   static void remove(const std::map<fs::path, std::string>& files) {

@@ -35,3 +35,6 @@ TEST_CASE("Slurm: what the caller throws on acceptance") {
 TEST_CASE("Slurm: jobs are checked without being handed over") {
   contract_check(slurm_place());
 }
+TEST_CASE("Slurm: a node is looked at") {
+  contract_look(slurm_place());
+}

@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
+#include <netinet/in.h>
 #include <pwd.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +154,35 @@ int finish(const Part& part) {
   return code;
 }
 
+bool is_free(int port) {
+  const int server = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int on = 1;
+  ::setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool is_bound =
+      ::bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  ::close(server);
+  return is_bound;
+}
+
+// The first of the ports of a cluster: beside other runs of this program and what else is there,
+// and below the ports that the kernel gives out.
+int free_ports() {
+  constexpr int kFirstPort = 18000;
+  constexpr int kPortsEach = 25;
+  constexpr int kPlaces = 500;
+  for (int i = 0; i < kPlaces; ++i) {
+    const int first = kFirstPort + (static_cast<int>(::getpid()) + i) % kPlaces * kPortsEach;
+    int port = first;
+    while (port < first + kPortsEach && is_free(port)) ++port;
+    if (port == first + kPortsEach) return first;
+  }
+  return kFirstPort;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,10 +196,7 @@ int main(int argc, char** argv) {
   if (::mkdtemp(pattern.data()) == nullptr) return 1;
   const fs::path folder = pattern;
   ::chmod(folder.c_str(), 0755);
-  // Beside other runs of this program, and below the ports that the kernel gives out.
-  constexpr int kFirstPort = 18000;
-  constexpr int kPortsEach = 25;
-  const int port = kFirstPort + static_cast<int>(::getpid() % 500) * kPortsEach;
+  const int port = free_ports();
   const std::string script = fs::absolute("tests/cluster/slurm-dev-cluster.sh").string();
   // Slurm's own variables of whoever runs this are another cluster's.
   ::unsetenv("SLURM_CONF");

@@ -17,7 +17,8 @@ class Local {
   ContractPlace place() const {
     return {.make =
                 [](const auto& trainer) {
-                  return cluster::local_scheduler({.name = "local"}, trainer, user_name());
+                  return cluster::local_scheduler({.name = "local", .gpus = {{.name = "cpu"}}},
+                                                  trainer, user_name());
                 },
             .folder = folder_.path(),
             .spoil = {}};
@@ -58,4 +59,7 @@ TEST_CASE("this machine: what the caller throws on acceptance") {
 }
 TEST_CASE("this machine: jobs are checked without being handed over") {
   contract_check(Local().place());
+}
+TEST_CASE("this machine: a node is looked at") {
+  contract_look(Local().place());
 }

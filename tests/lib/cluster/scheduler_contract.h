@@ -44,10 +44,15 @@ inline bool contract_wait(const std::function<bool()>& condition,
 }
 
 // Gets its specification by TESSERA_SPEC or --spec FILE: {"dir": its run folder, "do": commands}.
-// Notes in the folder that it ran, its process, its environment, and SIGTERM.
+// Notes in the folder that it ran, its process, its environment, and SIGTERM. It says what it is
+// and what it can.
 inline std::filesystem::path contract_trainer(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "contract-trainer";
   std::ofstream(path) << R"sh(#!/bin/bash
+case "$1" in
+  --version) echo "contract 1.0"; exit ;;
+  --capabilities) [ ! -e "${0%/*}/dumb" ] || { echo "I do not say" >&2; exit 3; }; echo '{"can": "all"}'; exit ;;
+esac
 [ "$1" != --spec ] || TESSERA_SPEC=$(cat "$2")
 dir=$(sed -n 's/.*"dir":"\([^"]*\)".*/\1/p' <<<"$TESSERA_SPEC")
 trap 'echo TERM >>"$dir/signals"; exit 0' TERM
@@ -338,6 +343,45 @@ inline void contract_check(const ContractPlace& place) {
   }
   CHECK_FALSE(std::filesystem::exists(job.runs.front().run_dir));
   CHECK(contract.state(contract.open(job, "")).phase == cluster::JobState::Phase::absent);
+}
+
+// A node reads and writes the folder, and starts the trainer only to ask it.
+inline void contract_look(const ContractPlace& place) {
+  Contract contract(place);
+  int asked = 0;
+  const auto question = [&](const std::string& name, bool goes_on) {
+    const std::filesystem::path folder = contract.folder() / ("look " + name);
+    std::filesystem::create_directories(folder);
+    return cluster::NodeQuestion{.name = contract.folder().filename().string() + "-" + name,
+                                 .gpu = "cpu",
+                                 .folder = folder,
+                                 .goes_on = [&asked, goes_on](const cluster::JobState&) {
+                                   ++asked;
+                                   return goes_on;
+                                 }};
+  };
+  const cluster::NodeReport report = contract.scheduler().look(question("one", true));
+  CHECK_FALSE(report.node.empty());
+  CHECK(report.version == "contract 1.0");
+  CHECK(report.capabilities == "{\"can\": \"all\"}\n");
+  CHECK(report.trainer_fault.empty());
+  CHECK(asked > 0);
+
+  std::ofstream(contract.folder() / "dumb") << "";
+  const cluster::NodeReport dumb = contract.scheduler().look(question("dumb", true));
+  CHECK(dumb.trainer_fault == "trainer --capabilities: exit code 3: I do not say");
+  CHECK(dumb.version.empty());
+  CHECK(dumb.capabilities.empty());
+
+  try {
+    contract.scheduler().look(question("impatient", false));
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::interrupted);
+  }
+  cluster::NodeQuestion unknown = question("unknown", true);
+  unknown.gpu = "abacus";
+  CHECK_THROWS_AS(contract.scheduler().look(unknown), Error);
 }
 
 }  // namespace tessera::test

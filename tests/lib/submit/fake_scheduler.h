@@ -68,6 +68,9 @@ class FakeScheduler final : public cluster::Scheduler {
     return {};
   }
   std::string check(const cluster::Job&) override { return "fine"; }
+  cluster::NodeReport look(const cluster::NodeQuestion& question) override {
+    return on_look(question);
+  }
 
   std::vector<cluster::JobState> query(std::span<const cluster::OpenJob> open) override {
     ++queries;
@@ -114,6 +117,7 @@ class FakeScheduler final : public cluster::Scheduler {
   int queries = 0;
   int last_id = 100;
   std::function<void()> on_query;
+  std::function<cluster::NodeReport(const cluster::NodeQuestion&)> on_look;
   // In a hand-over: before the cluster has the job, when it has it, when its id is known.
   std::function<void()> on_hand_over, before_accepted, after_accepted;
 

@@ -264,6 +264,9 @@ class Dying final : public cluster::Scheduler {
     return real_->render(job);
   }
   std::string check(const cluster::Job& job) override { return real_->check(job); }
+  cluster::NodeReport look(const cluster::NodeQuestion& question) override {
+    return real_->look(question);
+  }
   std::vector<cluster::JobState> query(std::span<const cluster::OpenJob> jobs) override {
     return real_->query(jobs);
   }
