@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "apps/init_verb.h"
 #include "apps/plan.h"
 #include "apps/plan_memory.h"
 #include "apps/plan_table.h"
@@ -27,6 +28,7 @@ int run_submit(int argc, const char* const* argv) {
   if (request.verb == "logs") return apps::run_logs(request);
   if (request.verb == "rerun") return apps::run_rerun(request);
   if (request.verb == "rebuild") return apps::run_rebuild(request);
+  if (request.verb == "init") return apps::run_init(request);
 
   apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);

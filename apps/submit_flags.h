@@ -12,8 +12,8 @@
 namespace tessera::apps {
 
 struct SubmitRequest {
-  std::string verb;                // empty: plan or submit; status, cancel, logs, rerun, rebuild
-  std::vector<std::string> names;  // of a verb: PROJECT, then runs
+  std::string verb;  // empty: plan or submit; status, cancel, logs, rerun, rebuild, init
+  std::vector<std::string> names;  // of a verb: PROJECT, then runs; of init: NAME
   std::set<std::string> named;     // of rerun, the runs found: these are started and no other
 
   sweep::Grid grid;
@@ -52,6 +52,7 @@ struct SubmitRequest {
   int output_attempt = 0;  // of logs; 0: the newest
   bool rebuild = false;    // --rebuild, the verb as a flag
   std::string gpu_catalogue;
+  std::string partition;  // of init
 
   std::vector<std::string> warnings;  // one line each, for stderr
   // Given, planned with, but not to be run with yet: "--image: ...". --RUN refuses them.
