@@ -76,6 +76,11 @@ void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& 
   app.add_flag("--wait", request.wait, "stay until all runs have ended")->group(jobs);
   app.add_flag("--detach", request.detach, "where it stays: go on in the background")->group(jobs);
 
+  app.add_option("--partition", request.partition,
+                 "of init: the one that the cluster file is for (default: Slurm's, or the one with "
+                 "most GPU nodes)")
+      ->group(jobs);
+
   const char* print = "What is printed";
   app.add_flag("--all", request.all_rows, "every point of the plan, every run of status")
       ->group(print);
@@ -122,10 +127,13 @@ void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
     const char* flag;
     const char* verb;
   };
-  const OfVerb of_verbs[] = {
-      {request.watch, "--watch", "status"},     {request.offline, "--offline", "status"},
-      {request.follow, "--follow", "logs"},     {request.output_attempt > 0, "--attempt", "logs"},
-      {request.no_jobs, "--no-jobs", "doctor"}, {request.patience_s > 0, "--patience", "doctor"}};
+  const OfVerb of_verbs[] = {{request.watch, "--watch", "status"},
+                             {request.offline, "--offline", "status"},
+                             {request.follow, "--follow", "logs"},
+                             {request.output_attempt > 0, "--attempt", "logs"},
+                             {request.no_jobs, "--no-jobs", "doctor"},
+                             {request.patience_s > 0, "--patience", "doctor"},
+                             {!request.partition.empty(), "--partition", "init"}};
   for (const OfVerb& each : of_verbs) {
     if (each.given)
       throw Error(ExitCode::usage, each.flag, fmt::format("goes with the verb {}", each.verb));

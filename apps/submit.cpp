@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "apps/doctor_verb.h"
+#include "apps/init_verb.h"
 #include "apps/plan.h"
 #include "apps/plan_memory.h"
 #include "apps/plan_table.h"
@@ -29,6 +30,7 @@ int run_submit(int argc, const char* const* argv) {
   if (request.verb == "rerun") return apps::run_rerun(request);
   if (request.verb == "doctor") return apps::run_doctor(request);
   if (request.verb == "rebuild") return apps::run_rebuild(request);
+  if (request.verb == "init") return apps::run_init(request);
 
   apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);

@@ -82,6 +82,10 @@ const Verb kVerbs[] = {
     {"rebuild",
      "[PROJECT]: make the ledger anew from what the runs left",
      {"--rebuild", "--break-lock"}},
+    {"init",
+     "NAME: write the cluster file NAME.yaml from what Slurm says of its partitions, GPUs and "
+     "limits",
+     {"--partition", "--gpu-catalogue"}},
     {"doctor",
      "[-c] NAME...: whether clusters are as their files say, and what to change if not",
      {"--clusters", "--no-jobs", "--patience", "--gpu-catalogue"}},

@@ -13,7 +13,7 @@ namespace tessera::apps {
 
 struct SubmitRequest {
   std::string verb;                // empty: plan or submit; status, cancel, ...
-  std::vector<std::string> names;  // of a verb: PROJECT, then runs
+  std::vector<std::string> names;  // of a verb: PROJECT, then runs; of init: NAME
   std::set<std::string> named;     // of rerun, the runs found: these are started and no other
 
   sweep::Grid grid;
@@ -55,6 +55,7 @@ struct SubmitRequest {
   std::int64_t patience_s = 0;        // of doctor, with each node; 0: as it likes
   bool rebuild = false;               // --rebuild, the verb as a flag
   std::string gpu_catalogue;
+  std::string partition;  // of init
 
   std::vector<std::string> warnings;  // one line each, for stderr
   // Given, planned with, but not to be run with yet: "--image: ...". --RUN refuses them.

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 
 #include "lib/base/file.h"
-#include "lib/model/data_folder.h"
+#include "lib/cluster/cluster_folders.h"
 #include "lib/sweep/duration.h"
 
 namespace tessera::cluster {
@@ -249,20 +248,6 @@ void parse_common(Section& section, const Value& file, Cluster& cluster) {
   }
   if (const Value* identity = section.fields().optional("identity"))
     parse_identity(*identity, file, cluster);
-}
-
-// Where files of a bare name are, in the order of search: the user's own first.
-std::vector<fs::path> cluster_folders() {
-  std::vector<fs::path> folders;
-  const char* config = std::getenv("XDG_CONFIG_HOME");
-  const char* home = std::getenv("HOME");
-  if (config != nullptr && *config == '/') {
-    folders.push_back(fs::path(config) / "tessera/clusters");
-  } else if (home != nullptr && *home == '/') {
-    folders.push_back(fs::path(home) / ".config/tessera/clusters");
-  }
-  folders.push_back(data_folder() / "clusters");
-  return folders;
 }
 
 }  // namespace

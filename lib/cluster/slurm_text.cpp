@@ -265,8 +265,8 @@ std::string slurm_complaint(const CommandResult& result) {
   for (const std::string* text : {&result.err, &result.out}) {
     for (std::string_view line : lines_of(*text)) {
       int rank = 1;
-      for (const std::string_view prefix :
-           {"sbatch: ", "squeue: ", "sacct: ", "scancel: ", "scontrol: ", "error: ", "fatal: "}) {
+      for (const std::string_view prefix : {"sbatch: ", "squeue: ", "sacct: ", "scancel: ",
+                                            "scontrol: ", "sinfo: ", "error: ", "fatal: "}) {
         if (!line.starts_with(prefix)) continue;
         line.remove_prefix(prefix.size());
         rank = 2;
@@ -410,15 +410,20 @@ bool says_over_memory(std::string_view output) {
                "oom-kill event", "oom_kill event", "Out Of Memory", "OOM Killed"});
 }
 
-std::optional<std::int64_t> slurm_setting(std::string_view config, std::string_view key) {
+std::string slurm_text_setting(std::string_view config, std::string_view key) {
   for (const std::string_view line : lines_of(config)) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos || trimmed(line.substr(0, equals)) != key) continue;
-    std::string_view value = trimmed(line.substr(equals + 1));
-    value = value.substr(0, value.find(' '));
-    return is_digits(value) ? parse_integer(value) : std::nullopt;
+    const std::string_view value = trimmed(line.substr(equals + 1));
+    return value == "(null)" ? std::string() : std::string(value);
   }
-  return std::nullopt;
+  return {};
+}
+
+std::optional<std::int64_t> slurm_setting(std::string_view config, std::string_view key) {
+  const std::string value = slurm_text_setting(config, key);
+  const std::string_view word = std::string_view(value).substr(0, value.find(' '));
+  return is_digits(word) ? parse_integer(word) : std::nullopt;
 }
 
 }  // namespace tessera::cluster

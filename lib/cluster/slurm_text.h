@@ -66,5 +66,7 @@ bool says_over_memory(std::string_view output);
 
 // "MaxArraySize = 1001" of `scontrol show config`; nothing if it is not there.
 std::optional<std::int64_t> slurm_setting(std::string_view config, std::string_view key);
+// "ClusterName = dev" of it; empty if it is not there or "(null)".
+std::string slurm_text_setting(std::string_view config, std::string_view key);
 
 }  // namespace tessera::cluster

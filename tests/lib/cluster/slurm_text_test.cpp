@@ -329,4 +329,7 @@ TEST_CASE("settings of the controller") {
   CHECK(slurm_setting(config, "KillWait") == 5);
   CHECK_FALSE(slurm_setting(config, "None").has_value());
   CHECK_FALSE(slurm_setting(config, "Max").has_value());
+  CHECK(slurm_text_setting(config, "KillWait") == "5 sec");
+  CHECK(slurm_text_setting(config, "None").empty());
+  CHECK(slurm_text_setting(config, "Max").empty());
 }
