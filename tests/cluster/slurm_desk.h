@@ -50,6 +50,7 @@ class Desk {
                                    "-C",
                                    folder_.string(),
                                    "TESSERA_STATE_DIR=" + (folder_ / "state").string(),
+                                   "XDG_CONFIG_HOME=" + (folder_ / "config").string(),
                                    fmt::format("WANDB_API_KEY={}", kPlanted),
                                    (slurm_state() / "bin" / program).string()};
     words.insert(words.end(), arguments.begin(), arguments.end());

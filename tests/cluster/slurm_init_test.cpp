@@ -6,38 +6,12 @@
 #include "lib/base/csv.h"
 #include "lib/base/file.h"
 #include "lib/cluster/slurm_site.h"
-#include "tests/cluster/slurm_place.h"
+#include "tests/cluster/slurm_desk.h"
 
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
-
 namespace fs = std::filesystem;
-
-// A user's folder with a configuration and a state of its own.
-class Desk {
- public:
-  explicit Desk(const std::string& name) : folder_(slurm_folder() / name) {
-    fs::create_directories(folder_);
-  }
-  CommandResult run(const std::string& program, const std::vector<std::string>& arguments) const {
-    std::vector<std::string> words{"/usr/bin/env",
-                                   "-C",
-                                   folder_.string(),
-                                   "TESSERA_STATE_DIR=" + (folder_ / "state").string(),
-                                   "XDG_CONFIG_HOME=" + (folder_ / "config").string(),
-                                   (slurm_state() / "bin" / program).string()};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    return run_command(words);
-  }
-  const fs::path& folder() const { return folder_; }
-
- private:
-  fs::path folder_;
-};
-
-}  // namespace
 
 TEST_CASE("a site as a real Slurm tells it") {
   const cluster::SlurmSite site = cluster::ask_slurm_site();
@@ -73,6 +47,10 @@ TEST_CASE("the file of init is used as it is, from plan to table [alone]") {
   const fs::path file = desk.folder() / "config/tessera/clusters/mine.yaml";
   const cluster::Cluster cluster = cluster::read_cluster(file.string());
   CHECK(cluster.slurm.partition == "main");
+  // What the site says fits the file that was made of it.
+  const CommandResult fits = desk.run("submit", {"doctor", "-c", "mine", "--no-jobs"});
+  CAPTURE(fits.out);
+  CHECK(fits.exit_code == 0);
   CHECK(cluster.workspace == (desk.folder() / "runs").string());
   CHECK(cluster.trainer.path == slurm_trainer().string());
   CHECK(cluster.max_time_s == 3600);
