@@ -40,14 +40,10 @@ std::optional<Status> footer_status(const fs::path& run_dir, int attempt) {
   const auto path = log_of(run_dir, attempt);
   if (!path) return std::nullopt;
   try {
-    const runlog::LogFile file = runlog::read_log_file(*path, runlog::Depth::row);
-    for (const runlog::Log& log : file.logs) {
-      if (log.footer) return log.footer->status;
-    }
+    return runlog::footer_status(*path);
   } catch (const Error&) {
     return std::nullopt;  // no longer readable
   }
-  return std::nullopt;
 }
 
 // A cause that no process of the run can have told by its exit code.

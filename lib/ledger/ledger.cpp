@@ -33,6 +33,13 @@ T member(const Json& json, const char* key, T otherwise = {}) {
   return found == json.end() || found->is_null() ? std::move(otherwise) : found->template get<T>();
 }
 
+// The items of an array; nothing where it is absent or null.
+const Json::array_t& items(const Json& json, const char* key) {
+  static const Json::array_t none;
+  const auto found = json.find(key);
+  return found == json.end() || found->is_null() ? none : found->get_ref<const Json::array_t&>();
+}
+
 std::string to_line(const Entry& entry) {
   Json json;
   json["l"] = kSchema;
@@ -97,7 +104,7 @@ Entry from_json(const Json& json) {
               .array = member<bool>(json, "array"),
               .build = member<std::string>(json, "build"),
               .reason = member<std::string>(json, "reason")};
-  for (const Json& ref : member<Json>(json, "runs", Json::array())) {
+  for (const Json& ref : items(json, "runs")) {
     entry.runs.push_back({.run = member<std::string>(ref, "run"),
                           .id = member<std::string>(ref, "id"),
                           .repeat = member<int>(ref, "rep", 1),
@@ -109,14 +116,14 @@ Entry from_json(const Json& json) {
   if (json.contains("status"))
     entry.status = from_text<runlog::Status>(member<std::string>(json, "status"));
   if (json.contains("queue_s")) entry.queue_s = member<double>(json, "queue_s");
-  for (const Json& point : member<Json>(json, "points", Json::array())) {
+  for (const Json& point : items(json, "points")) {
     entry.points.push_back({.id = member<std::string>(point, "id"),
                             .run = member<std::string>(point, "run"),
                             .label = member<std::string>(point, "label"),
                             .repeats = member<int>(point, "repeats", 1),
                             .point = planned_point(point)});
   }
-  for (const Json& point : member<Json>(json, "dropped", Json::array())) {
+  for (const Json& point : items(json, "dropped")) {
     entry.dropped.push_back(
         {.label = member<std::string>(point, "label"),
          .reason = member<std::string>(point, "reason"),

@@ -248,32 +248,94 @@ std::optional<LogFile> read_ends(const FileDescriptor& file, const std::filesyst
   return parser.take(Depth::row);
 }
 
-}  // namespace
+struct OpenLog {
+  FileDescriptor file;
+  std::int64_t size = 0;
+  std::optional<LogFileName> name;  // of a file that one rank wrote
+};
 
-LogFile read_log_file(const std::filesystem::path& path, Depth depth) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) throw_errno(path, "cannot be read", errno);
+OpenLog open_log(const std::filesystem::path& path) {
+  OpenLog log;
+  log.file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!log.file) throw_errno(path, "cannot be read", errno);
   struct stat status{};
-  if (::fstat(file.get(), &status) != 0) throw_errno(path, "cannot be read", errno);
+  if (::fstat(log.file.get(), &status) != 0) throw_errno(path, "cannot be read", errno);
   if (S_ISDIR(status.st_mode)) throw_errno(path, "cannot be read", EISDIR);
   if (!S_ISREG(status.st_mode)) {
     throw Error(ExitCode::io, path.string(), "cannot be read: it is no regular file");
   }
+  log.size = status.st_size;
   LogFileName parts;
-  const bool one_writer = parse_log_file_name(path.filename().string(), parts);
-  if (depth == Depth::row && one_writer && status.st_size > 2 * std::int64_t{kEndBytes}) {
-    if (auto ends = read_ends(file, path, status.st_size)) return *std::move(ends);
+  if (parse_log_file_name(path.filename().string(), parts)) log.name = parts;
+  return log;
+}
+
+std::size_t headers_in(std::string_view text) {
+  constexpr std::string_view kHeader = R"("t":"header")";
+  std::size_t count = 0;
+  for (std::size_t at = text.find(kHeader); at != std::string_view::npos;
+       at = text.find(kHeader, at + kHeader.size()))
+    ++count;
+  return count;
+}
+
+// Of the last record of a log that one rank wrote; nothing where more has to be read to know it.
+std::optional<Status> last_record_status(const OpenLog& log, const std::filesystem::path& path) {
+  if (!log.name) return std::nullopt;
+  constexpr std::int64_t kBothEnds = 2 * std::int64_t{kEndBytes};
+  const bool in_part = log.size > kBothEnds;
+  std::string tail = in_part
+                         ? read_at(log.file, path, log.size - std::int64_t{kEndBytes}, kEndBytes)
+                         : read_at(log.file, path, 0, static_cast<std::size_t>(log.size));
+  // Two of them may be of two runs that wrote to one file.
+  const std::size_t headers =
+      headers_in(tail) + (in_part ? headers_in(read_at(log.file, path, 0, kEndBytes)) : 0);
+  if (headers > 1) return std::nullopt;
+  if (tail.ends_with('\n')) tail.pop_back();
+  const std::string_view line = std::string_view(tail).substr(tail.rfind('\n') + 1);
+  if (!line.starts_with(kRecordStart) || !seal_holds(line)) return std::nullopt;
+  // The writer puts the status before the figures, which are most of the record and need not be
+  // parsed: quotes within words are escaped, so that what is found here are keys.
+  constexpr std::string_view kStatus = R"("status":")";
+  const std::size_t status = line.find(kStatus);
+  if (status == std::string_view::npos || line.find(R"(,"row":{)") == std::string_view::npos)
+    return std::nullopt;
+  const std::size_t end = line.find('"', status + kStatus.size());  // of a sealed line: there
+  const Json record = Json::parse(fmt::format("{}}}", line.substr(0, end + 1)), nullptr, false);
+  if (!record.is_object() || text(record, "t") != to_text(Kind::footer) || !integer(record, "n"))
+    return std::nullopt;
+  const auto origin = origin_of(record);
+  if (!origin || origin->attempt != log.name->attempt || origin->restart != log.name->restart ||
+      origin->rank != log.name->rank)
+    return std::nullopt;
+  return from_text<Status>(text(record, "status"));
+}
+
+}  // namespace
+
+LogFile read_log_file(const std::filesystem::path& path, Depth depth) {
+  const OpenLog log = open_log(path);
+  if (depth == Depth::row && log.name && log.size > 2 * std::int64_t{kEndBytes}) {
+    if (auto ends = read_ends(log.file, path, log.size)) return *std::move(ends);
   }
   Parser parser(path);
   LineScanner scanner = scanner_for(parser);
   for (std::int64_t offset = 0;;) {
-    const std::string chunk = read_at(file, path, offset, kChunkBytes);
+    const std::string chunk = read_at(log.file, path, offset, kChunkBytes);
     scanner.feed(chunk);
     offset += static_cast<std::int64_t>(chunk.size());
     if (chunk.size() < kChunkBytes) break;
   }
   scanner.finish();
   return parser.take(depth);
+}
+
+std::optional<Status> footer_status(const std::filesystem::path& path) {
+  if (const auto status = last_record_status(open_log(path), path)) return status;
+  for (const Log& log : read_log_file(path, Depth::row).logs) {
+    if (log.footer) return log.footer->status;
+  }
+  return std::nullopt;
 }
 
 LogFile parse_log_file(std::string_view content, const std::filesystem::path& name, Depth depth) {

@@ -58,6 +58,12 @@ LogFile read_log_file(const std::filesystem::path& path, Depth depth);
 LogFile parse_log_file(std::string_view content, const std::filesystem::path& name,
                        Depth depth = Depth::row);
 
+// The status of the first log of the file that has a footer, as read_log_file(path, Depth::row)
+// finds it; nothing if none has one. Where the last record of a file named as log files are is the
+// footer of that rank and attempt, nothing else is parsed: of ten thousand runs it must be known at
+// once whether each result is still there. Error(io) if the file cannot be read.
+std::optional<Status> footer_status(const std::filesystem::path& path);
+
 // What keeps the log from being whole, in words ("no footer, 3 records lost, 2 damaged lines");
 // empty if nothing does.
 std::string faults(const LogFile& file, const Log& log);

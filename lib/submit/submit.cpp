@@ -80,13 +80,15 @@ double jitter() {
 
 class Submitter {
  public:
+  // `known`: the ledger as it is now.
   Submitter(cluster::Scheduler& scheduler, const SubmitOptions& options, const SubmitEvents& events,
-            const std::atomic<bool>& interrupted)
+            const std::atomic<bool>& interrupted, ledger::Contents known)
       : scheduler_(scheduler),
         options_(options),
         events_(events),
         interrupted_(interrupted),
         project_dir_(options.workspace / options.project),
+        known_(std::move(known)),
         ledger_(project_dir_, user_name(), host_name()),
         preparation_(options, scheduler.cluster(), events, interrupted),
         wall_(options.stop_axis_after_oom),
@@ -142,12 +144,13 @@ class Submitter {
 
   // Before anything else: what earlier submits left, and where their jobs are now.
   void settle_what_was() {
-    ledger::Contents contents = ledger::read_ledger(project_dir_);
-    const auto states = ledger::run_states(contents);
-    for (const ledger::Entry& entry : lost_results(project_dir_, states)) ledger_.append(entry);
+    const auto states = ledger::run_states(known_);
+    const std::vector<ledger::Entry> lost = lost_results(project_dir_, states);
+    if (!lost.empty()) ledger_.append(lost);
+    live_ = live_jobs(project_dir_, states, user_name(), cluster_name());
+    is_settled_ = lost.empty() && live_.empty();
     live_ = settle(
-        live_jobs(project_dir_, states, user_name(), cluster_name()), scheduler_,
-        cancelled_in(states), interrupted_,
+        std::move(live_), scheduler_, cancelled_in(states), interrupted_,
         [&](const ledger::Entry& entry) { ledger_.append(entry); },
         [&](const Ended& ended) { ledger_.append(ended.entry); },
         [&](const std::string& text) { note(text); });
@@ -163,7 +166,9 @@ class Submitter {
   }
 
   void select_runs(const sweep::Expansion& plan) {
-    const ledger::Contents contents = ledger::read_ledger(project_dir_);
+    // Large ledgers take longer to read than all else, so once where that is enough.
+    const ledger::Contents contents =
+        is_settled_ ? std::move(known_) : ledger::read_ledger(project_dir_);
     const auto planned = planned_points(plan, options_.project, options_.repeats);
     // What is run again was planned before, and by whom and when is for its own plan to say.
     if (options_.select.named.empty()) append_plan(ledger_, contents, planned, plan.dropped);
@@ -637,6 +642,8 @@ class Submitter {
   const SubmitEvents& events_;
   const std::atomic<bool>& interrupted_;
   const fs::path project_dir_;
+  ledger::Contents known_;   // the ledger before anything was settled
+  bool is_settled_ = false;  // nothing was to be settled: `known_` still holds
   ledger::Ledger ledger_;
   Preparation preparation_;
   OomWall wall_;
@@ -673,10 +680,11 @@ SubmitReport submit_plan(const sweep::Expansion& plan, cluster::Scheduler& sched
   ledger::require_writable_state();
   make_directories(project_dir);
   const ledger::ProjectLock lock(project_dir, user_name(), options.break_lock);
-  ledger::require_undamaged(ledger::read_ledger(project_dir));
+  ledger::Contents known = ledger::read_ledger(project_dir);
+  ledger::require_undamaged(known);
   ledger::remember_project(options.project, options.workspace);
   keep_cluster_file(project_dir, scheduler.cluster());
-  return Submitter(scheduler, options, events, interrupted).run(plan);
+  return Submitter(scheduler, options, events, interrupted, std::move(known)).run(plan);
 }
 
 }  // namespace tessera::submit

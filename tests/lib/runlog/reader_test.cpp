@@ -255,6 +255,71 @@ TEST_CASE("a long log is read at its ends, and whole when its footer is not ther
   CHECK(cut.logs.at(0).steps.size() == 3002);
 }
 
+TEST_CASE("the footer's status alone is what the whole log says, whatever the log has suffered") {
+  const test::TemporaryFolder folder;
+  const auto path = folder / "log.1.0.0.jsonl";
+  int with_status = 0;
+  const auto check_as_whole = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    std::optional<Status> status;
+    for (const Log& log : parse_log_file(text, "log").logs) {
+      if (log.footer && !status) status = log.footer->status;
+    }
+    REQUIRE(footer_status(path) == status);
+    with_status += status ? 1 : 0;
+  };
+  const std::string text = complete_log(kIdA, 2);
+  const std::size_t footer = text.rfind(R"({"tessera":1,)");
+  check_as_whole(text);
+  CHECK(with_status == 1);
+  for (std::size_t cut = 0; cut < text.size(); cut += cut < footer ? 37 : 1)
+    check_as_whole(text.substr(0, cut));
+  CHECK(with_status == 2);  // without the last line feed too
+  for (std::size_t at = 0; at < text.size(); at += 3) {
+    std::string flipped = text;
+    flipped[at] ^= 1;
+    check_as_whole(flipped);
+  }
+  check_as_whole(text + "Killed\n");
+  check_as_whole(text + "\r\n\n");
+  check_as_whole(text.substr(footer));
+  check_as_whole("");
+
+  // The status of words, of another kind of record, without figures, and of two runs.
+  const auto last_record = [&](Kind kind, const Json& fields) {
+    test::LogText log(origin_named(kIdA));
+    log.add(Kind::header, {{"label", R"(7b","status":"ok","row":{)"}});
+    log.add(kind, fields);
+    return log.text();
+  };
+  const int before = with_status;
+  check_as_whole(last_record(Kind::event, {{"status", "ok"}, {"row", {{"gpus", 1}}}}));
+  check_as_whole(last_record(Kind::footer, {{"status", "ok"}}));
+  check_as_whole(last_record(Kind::footer, {{"status", "fine"}, {"row", {{"gpus", 1}}}}));
+  check_as_whole(last_record(Kind::footer, {{"a", {{"status", "ok"}}}, {"row", {{"gpus", 1}}}}));
+  check_as_whole(last_record(Kind::footer, {{"reason", R"("status":"ok")"}, {"row", {{"n", 1}}}}));
+  test::LogText other({.project = "b", .run = "b--7b-s2048-8g-" + kIdA, .id = kIdA});
+  other.add(Kind::header, {{"label", "7b"}});
+  other.add(Kind::footer, {{"status", "failed"}, {"row", {{"gpus", 1}}}});
+  check_as_whole(text.substr(0, footer) + other.text());
+  CHECK(with_status == before);
+  check_as_whole(last_record(Kind::footer, {{"status", "host-oom"}, {"row", {{"gpus", 1}}}}));
+  CHECK(footer_status(path) == Status::host_oom);
+  check_as_whole(last_record(Kind::footer, {{"row", {{"gpus", 1}}}, {"status", "nan"}}));
+  CHECK(footer_status(path) == Status::nan);
+
+  // Another attempt's, which somebody copied here, is found as before.
+  Origin second = origin_named(kIdA);
+  second.attempt = 2;
+  test::LogText copied(second);
+  copied.add(Kind::footer, {{"status", "oom"}, {"row", {{"gpus", 1}}}});
+  check_as_whole(text + copied.text());
+  CHECK(footer_status(path) == Status::ok);
+  check_as_whole(complete_log(kIdA, 3000));
+  CHECK(footer_status(path) == Status::ok);
+  CHECK_THROWS_AS(footer_status(folder / "none"), Error);
+}
+
 TEST_CASE("an empty file, a line of 100 MB, a folder, a pipe, no file") {
   const test::TemporaryFolder folder;
   write_file_atomically(folder / "empty", "");

@@ -173,6 +173,37 @@ TEST_CASE("with --wait it stays until all have ended, as their logs tell") {
   CHECK(place.submit(3).ok_before == 3);
 }
 
+TEST_CASE(
+    "of finished runs nothing is asked and nothing written; a result that is gone is run again") {
+  Place place;
+  place.options.wait = true;
+  place.end_all(Status::ok);
+  CHECK(place.submit(4).ok == 4);
+  const std::size_t known = ledger::read_ledger(place.project()).entries.size();
+  place.scheduler.unreachable = true;
+  CHECK(place.submit(4).ok_before == 4);
+  CHECK(ledger::read_ledger(place.project()).entries.size() == known);
+  place.scheduler.unreachable = false;
+  // Removed, cut in its last record, and damaged there; the last run's is as it was.
+  const auto log_of = [&](int point) {
+    return place.project() / Place::run_of(point) / runlog::log_file_name(1, 0, 0);
+  };
+  std::filesystem::remove(log_of(1));
+  std::filesystem::resize_file(log_of(2), std::filesystem::file_size(log_of(2)) - 2);
+  std::string text = read_file(log_of(3));
+  text.replace(text.rfind("\"ok\""), 4, "\"no\"");
+  write_file_atomically(log_of(3), text);
+  const SubmitReport report = place.submit(4);
+  CHECK(report.ok_before == 1);
+  CHECK(report.ok == 3);
+  for (int point = 1; point <= 3; ++point) {
+    const auto state = place.states().at(Place::run_of(point));
+    REQUIRE(state.attempts.size() == 2);
+    CHECK(state.attempts[0].status == Status::missing);
+    CHECK(state.attempts[1].status == Status::ok);
+  }
+}
+
 TEST_CASE("a lost reply is looked up by name and adopted, never handed over again") {
   Place place;
   place.scheduler.answers = {{.kind = Submission::Kind::lost, .job = {}, .text = "has it"}};
