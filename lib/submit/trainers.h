@@ -1,7 +1,7 @@
 // What the trainers on clusters can do, as `submit doctor` heard it from their nodes, remembered
 // for this user: a plan knows what its --RUN would drop without asking a node each time.
 //
-// Kept in <state directory>/trainers/<cluster>.json (docs/formats.md, "Ledger").
+// Kept in <state directory>/trainers/<cluster>.json (docs/formats.md, "Names and files").
 #pragma once
 
 #include <optional>
