@@ -40,6 +40,8 @@ class User {
 
   CommandResult run(const std::vector<std::string>& arguments,
                     const std::vector<std::string>& variables = {}) const {
+    const char* bin = std::getenv("TESSERA_BIN");
+    REQUIRE(bin != nullptr);
     std::vector<std::string> words{"/usr/bin/env",
                                    "-C",
                                    (folder_ / "work").string(),
@@ -49,7 +51,7 @@ class User {
                                    "XDG_CONFIG_HOME=" + (folder_ / "config").string(),
                                    "PATH=" + (folder_ / "bin").string()};
     words.insert(words.end(), variables.begin(), variables.end());
-    words.push_back(std::string(std::getenv("TESSERA_BIN")) + "/submit");
+    words.push_back(std::string(bin) + "/submit");
     words.insert(words.end(), arguments.begin(), arguments.end());
     return run_command(words);
   }

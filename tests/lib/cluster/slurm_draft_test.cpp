@@ -254,7 +254,7 @@ TEST_CASE("a GPU that no entry is says how to add one") {
     CHECK(gpu_of(cluster, "mine")->gres == type);
   }
   // The entry of the catalogue that the comment shows is one.
-  std::string described = "";
+  std::string described;
   for (const std::string& line :
        lines_of(draft("gpu*|up|infinite|2|idle|64|1|gpu:mi300x:8|(null)\n").yaml)) {
     if (holds(line, "tessera_gpus") || holds(line, "NAME: {match") || holds(line, "peak_tflops"))
@@ -311,7 +311,7 @@ TEST_CASE("every key that the example explains stands in the file, set or not") 
     const std::string yaml = draft(sinfo).yaml;
     for (const std::string& key : keys) {
       CAPTURE(key);
-      const std::regex line("(^|\n) *(#? *)" + key + ":|\\{" + key + ":");
+      const std::regex line(fmt::format(R"((^|\n) *(#? *){0}:|\{{{0}:)", key));
       CHECK(std::regex_search(yaml, line));
     }
   }

@@ -23,7 +23,8 @@ using Gres = std::vector<SlurmGres>;
 // Slurm's commands in a PATH that has nothing else of Slurm.
 class FakeSlurm {
  public:
-  FakeSlurm() : old_(std::getenv("PATH")) {
+  FakeSlurm() {
+    if (const char* path = std::getenv("PATH")) old_ = path;
     std::filesystem::create_directories(folder_ / "bin");
     for (const char* tool : {"bash", "cat", "sleep"})
       std::filesystem::create_symlink(fmt::format("/bin/{}", tool), folder_ / "bin" / tool);
