@@ -152,8 +152,9 @@ class Writer {
 
   std::string how_to_tell() const {
     return fmt::format(
-        "`submit doctor -c {}` shows what the driver calls it, so does `nvidia-smi "
-        "-L` on a node.",
+        "Once it is set, `submit doctor -c {}` says what the driver calls it and whether that "
+        "fits; "
+        "`nvidia-smi -L` on a node tells too.",
         choices_.name);
   }
 

@@ -222,7 +222,7 @@ TEST_CASE("a GPU that may be two is guessed by no one: one # less chooses") {
   CHECK(made.gpus.empty());
   CHECK(made.open == std::vector<std::string>{"gpu:a100"});
   CHECK(read(made.yaml).gpus.size() == 1);
-  CHECK(holds(made.yaml, "`submit doctor -c hgx` shows what the driver calls it"));
+  CHECK(holds(made.yaml, "`submit doctor -c hgx` says what the driver calls it"));
   for (const char* name : {"a100_40gb", "a100_80gb"}) {
     const Cluster cluster = read(with_keys_set(made.yaml, {name}));
     const GpuEntry* gpu = gpu_of(cluster, name);
