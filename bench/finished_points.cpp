@@ -146,6 +146,7 @@ class Instant final : public cluster::Scheduler {
 
   std::map<fs::path, std::string> render(const cluster::Job& /*job*/) const override { return {}; }
   std::string check(const cluster::Job& /*job*/) override { return {}; }
+  cluster::NodeReport look(const cluster::NodeQuestion& /*question*/) override { return {}; }
   void cancel(std::span<const cluster::OpenJob> /*jobs*/) override {}
   std::vector<fs::path> outputs(const cluster::OpenRun& /*run*/) const override { return {}; }
   cluster::Limits limits() override { return {}; }
