@@ -320,11 +320,13 @@ LogFile read_log_file(const std::filesystem::path& path, Depth depth) {
   }
   Parser parser(path);
   LineScanner scanner = scanner_for(parser);
+  // Most logs are small; one that grows meanwhile is read to its end.
+  const std::size_t chunk_bytes = std::min(kChunkBytes, static_cast<std::size_t>(log.size) + 1);
   for (std::int64_t offset = 0;;) {
-    const std::string chunk = read_at(log.file, path, offset, kChunkBytes);
+    const std::string chunk = read_at(log.file, path, offset, chunk_bytes);
     scanner.feed(chunk);
     offset += static_cast<std::int64_t>(chunk.size());
-    if (chunk.size() < kChunkBytes) break;
+    if (chunk.size() < chunk_bytes) break;
   }
   scanner.finish();
   return parser.take(depth);
