@@ -9,6 +9,7 @@
 // is deleted.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -43,6 +44,16 @@ constexpr std::int64_t kShapes = 4 * 5;  // of the sweep files below
 constexpr int kRounds = 5;
 constexpr const char* kSlurmPrograms[] = {"sbatch",   "squeue", "sacct",
                                           "scontrol", "sinfo",  "scancel"};
+
+// Of all programs that were run and have ended.
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_CHILDREN, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 class Scratch {
  public:
@@ -266,6 +277,7 @@ class Desk {
     std::error_code ignored;
     fs::remove(asked(), ignored);
     std::vector<double> seconds;
+    const double cpu_before_s = cpu_seconds();
     for (int round = 0; round < kRounds; ++round) {
       const double start_s = monotonic_seconds();
       const CommandResult result = run_command(words);
@@ -278,7 +290,9 @@ class Desk {
     }
     const std::string calls = read_file_if_exists(asked()).value_or("");
     const auto count = std::ranges::count(calls, '\n');
-    print(project, name, seconds, fmt::format("Slurm was called {} times", count));
+    print(project, name, seconds,
+          fmt::format("{:.3f} s of CPU time each, Slurm was called {} times",
+                      (cpu_seconds() - cpu_before_s) / kRounds, count));
   }
 
   static void print(const std::string& project, const char* name, std::vector<double> seconds,
