@@ -8,6 +8,7 @@
 #include "apps/init_verb.h"
 #include "apps/plan.h"
 #include "apps/plan_memory.h"
+#include "apps/plan_preview.h"
 #include "apps/plan_table.h"
 #include "apps/plan_times.h"
 #include "apps/run_verbs.h"

@@ -7,23 +7,17 @@
 #include <csignal>
 #include <filesystem>
 #include <map>
-#include <optional>
-#include <tuple>
 #include <vector>
 
 #include "apps/detach.h"
-#include "apps/plan_times.h"
+#include "apps/plan_share.h"
 #include "apps/progress.h"
 #include "lib/base/clock.h"
-#include "lib/base/command.h"
 #include "lib/base/error.h"
-#include "lib/base/file.h"
-#include "lib/base/names.h"
 #include "lib/base/process.h"
 #include "lib/cluster/make_scheduler.h"
 #include "lib/ledger/state.h"
 #include "lib/runlog/footer.h"
-#include "lib/submit/job_of.h"
 #include "lib/submit/oom.h"
 #include "lib/submit/submit.h"
 #include "lib/sweep/identity.h"
@@ -166,21 +160,6 @@ std::string details(const cluster::Outcome& outcome) {
   return parts.empty() ? "" : fmt::format(": {}", fmt::join(parts, ", "));
 }
 
-// Of one cluster: its share of the plan.
-sweep::Expansion share_of(const Plan& plan, const std::string& cluster, bool with_dropped) {
-  sweep::Expansion share;
-  for (const sweep::Planned& point : plan.expansion.points) {
-    if (point.point.cluster == cluster) share.points.push_back(point);
-  }
-  if (with_dropped) share.dropped = plan.expansion.dropped;
-  return share;
-}
-
-std::optional<submit::Capabilities> capabilities_of(const Plan& plan, const std::string& cluster) {
-  const auto found = plan.capabilities.find(cluster);
-  return found == plan.capabilities.end() ? std::nullopt : std::optional(found->second);
-}
-
 // `again`: of the same points; what was before is counted already.
 void add(submit::SubmitReport& sum, const submit::SubmitReport& report, bool again) {
   sum.started += report.started;
@@ -199,84 +178,6 @@ void add(submit::SubmitReport& sum, const submit::SubmitReport& report, bool aga
   sum.on_cluster += report.on_cluster;
   sum.never_start += report.never_start;
   sum.refused += report.refused;
-}
-
-// Where all clusters of the plan have their runs. Error(conflict).
-fs::path workspace_of(const SubmitRequest& request, const Plan& plan,
-                      const std::vector<const cluster::Cluster*>& clusters) {
-  const cluster::Cluster* first = nullptr;
-  for (const cluster::Cluster* cluster : clusters) {
-    if (cluster->workspace.empty()) continue;
-    if (first != nullptr && first->workspace != cluster->workspace && request.workspace.empty()) {
-      throw Error(ExitCode::conflict, plan.project,
-                  fmt::format("{} keeps runs in {}, {} in {}", first->name, first->workspace,
-                              cluster->name, cluster->workspace),
-                  "give --workspace, or submit to one cluster at a time");
-    }
-    if (first == nullptr) first = cluster;
-  }
-  return ledger::resolve_workspace(plan.project, request.workspace,
-                                   first != nullptr ? first->workspace : "");
-}
-
-// The clusters that points are left on, those that keep a queue first: jobs wait there while this
-// machine works.
-std::vector<const cluster::Cluster*> clusters_of(const Plan& plan) {
-  std::vector<const cluster::Cluster*> used;
-  for (const auto& [name, cluster] : plan.clusters) {
-    const bool has_points = std::ranges::any_of(
-        plan.expansion.points,
-        [&wanted = name](const auto& each) { return each.point.cluster == wanted; });
-    if (has_points) used.push_back(&cluster);
-  }
-  std::ranges::stable_partition(
-      used, [](const auto* cluster) { return cluster->kind != cluster::Kind::local; });
-  return used;
-}
-
-// "0.3.0 ab12...", as logs and ledger have it, of the trainer that would run now. Error(refused)
-// where it cannot be asked here.
-std::string build_of(const cluster::Cluster& cluster) {
-  const std::string trainer = cluster::local_trainer(cluster).string();
-  constexpr std::string_view kName = "trainer ";
-  const CommandResult result = run_command({trainer, "--version"});
-  if (result.exit_code != 0 || !result.out.starts_with(kName)) {
-    throw Error(ExitCode::refused, "--only stale",
-                fmt::format("the build of {} cannot be asked from here", trainer),
-                "name the runs: submit rerun PROJECT RUN..., or take --only all");
-  }
-  return result.out.substr(kName.size(), result.out.find('\n') - kName.size());
-}
-
-submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
-                                 const cluster::Cluster& cluster, const fs::path& workspace) {
-  const bool local = cluster.kind == cluster::Kind::local;
-  submit::SubmitOptions options;
-  options.project = plan.project;
-  options.workspace = workspace;
-  options.trainer = cluster::local_trainer(cluster);
-  options.capabilities = capabilities_of(plan, cluster.name);
-  options.catalogue = plan.catalogue;
-  options.repeats = plan.repeats;
-  options.select.only = from_text<submit::Only>(request.only).value_or(submit::Only::missing);
-  options.select.force = request.force;
-  options.select.most_attempts = request.most_attempts;
-  if (options.select.only == submit::Only::stale) options.select.build = build_of(cluster);
-  options.select.named = request.named;
-  const auto first_set = [](auto asked, auto otherwise) { return asked > 0 ? asked : otherwise; };
-  options.in_flight =
-      local ? first_set(request.max_parallel, static_cast<int>(cluster.max_parallel))
-            : first_set(request.max_in_flight, static_cast<int>(cluster.max_in_flight));
-  options.wait = request.wait;
-  options.rate_per_s = local ? 0 : first_set(request.rate_per_s, cluster.rate_per_s);
-  options.max_failures = request.max_failures;
-  options.pack_s = static_cast<double>(request.pack_s);
-  options.time_of = times_of(request, plan, cluster);
-  options.max_gpu_hours = request.max_gpu_hours;
-  options.stop_axis_after_oom = request.grid.limits.stop_axis_after_oom;
-  options.break_lock = request.break_lock;
-  options.profile = request.profile;
-  return options;
 }
 
 // The plan with the retries of what has run out of memory so far. Whether there are any that were
@@ -347,76 +248,6 @@ class Reporter {
 };
 
 }  // namespace
-
-int render_plan(const SubmitRequest& request, const Plan& plan) {
-  require_runnable(request, plan);
-  const auto clusters = clusters_of(plan);
-  const fs::path workspace = workspace_of(request, plan, clusters);
-  const fs::path folder = request.render;
-  std::map<fs::path, std::string> files;
-  std::size_t jobs = 0;
-  for (const cluster::Cluster* cluster : clusters) {
-    const auto scheduler = cluster::make_scheduler(*cluster, user_name());
-    for (const cluster::Job& job :
-         submit::planned_jobs(share_of(plan, cluster->name, false), *scheduler,
-                              options_of(request, plan, *cluster, workspace))) {
-      ++jobs;
-      for (auto& [path, content] : scheduler->render(job))
-        files[folder / path.lexically_relative(workspace)] = content;
-    }
-  }
-  for (const auto& [path, content] : files) {
-    if (fs::exists(path)) {
-      throw Error(ExitCode::refused, path.string(), "is there already",
-                  "give --render a new folder");
-    }
-  }
-  for (const auto& [path, content] : files) {
-    make_directories(path.parent_path());
-    write_file_atomically(path, content);
-  }
-  fmt::print("{} job{} in {} file{} below {}; nothing was submitted\n", jobs, jobs == 1 ? "" : "s",
-             files.size(), files.size() == 1 ? "" : "s", fs::absolute(folder).string());
-  return 0;
-}
-
-int check_plan(const SubmitRequest& request, const Plan& plan) {
-  require_runnable(request, plan);
-  const auto clusters = clusters_of(plan);
-  const fs::path workspace = workspace_of(request, plan, clusters);
-  int refused = 0;
-  for (const cluster::Cluster* cluster : clusters) {
-    const auto scheduler = cluster::make_scheduler(*cluster, user_name());
-    // Jobs of one shape and limit get one answer.
-    using Shape = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-    std::map<Shape, std::vector<cluster::Job>> shapes;
-    for (cluster::Job& job : submit::planned_jobs(share_of(plan, cluster->name, false), *scheduler,
-                                                  options_of(request, plan, *cluster, workspace)))
-      shapes[{job.gpu, job.nodes, job.ranks, job.threads, job.time_limit_s}].push_back(
-          std::move(job));
-    for (const auto& [shape, jobs] : shapes) {
-      const cluster::Job& job = jobs.front();
-      std::string answer;
-      try {
-        answer = scheduler->check(job);
-      } catch (const Error& error) {
-        if (error.code() != ExitCode::refused) throw;
-        ++refused;
-        answer = fmt::format("refused: {}", error.what());
-      }
-      fmt::print(
-          "{}: {} job{} of {} {} on {} node{}{}: {}\n", cluster->name, jobs.size(),
-          jobs.size() == 1 ? "" : "s", job.ranks, job.gpu, job.nodes, job.nodes == 1 ? "" : "s",
-          job.time_limit_s > 0 ? ", " + duration_text(static_cast<double>(job.time_limit_s)) : "",
-          answer);
-    }
-  }
-  if (refused > 0) {
-    throw Error(ExitCode::refused, "--check",
-                fmt::format("{} kind{} of job would be refused", refused, refused == 1 ? "" : "s"));
-  }
-  return 0;
-}
 
 int run_plan(const SubmitRequest& request, const Plan& plan) {
   require_runnable(request, plan);

@@ -1,4 +1,4 @@
-// What submit does with a plan.
+// Submitting a plan, one cluster after the other.
 #pragma once
 
 #include "apps/plan.h"
@@ -8,12 +8,5 @@ namespace tessera::apps {
 
 // Submits the points of a plan; returns the exit code.
 int run_plan(const SubmitRequest& request, const Plan& plan);
-
-// Writes the specifications and scripts of the plan's jobs, as first attempts, below
-// `request.render`; Error(refused) where a file is there already.
-int render_plan(const SubmitRequest& request, const Plan& plan);
-
-// Asks each cluster whether it would take the plan's jobs. Error(refused) if not all.
-int check_plan(const SubmitRequest& request, const Plan& plan);
 
 }  // namespace tessera::apps

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <thread>
 
 #include "lib/base/clock.h"
 #include "lib/base/command.h"
@@ -20,6 +18,7 @@
 #include "lib/cluster/run_files.h"
 #include "lib/cluster/slurm_commands.h"
 #include "lib/cluster/slurm_look.h"
+#include "lib/cluster/slurm_look_wait.h"
 #include "lib/cluster/slurm_records.h"
 #include "lib/cluster/slurm_script.h"
 #include "lib/cluster/slurm_text.h"
@@ -161,7 +160,7 @@ class SlurmScheduler final : public Scheduler {
     open.job = submission.job;
     try {
       if (submission.kind == Submission::Kind::accepted)
-        return wait_for_report(question, open, token);
+        return wait_for_node_report(question, open, token, *this);
       if (submission.kind == Submission::Kind::lost || submission.kind == Submission::Kind::busy)
         throw Error(ExitCode::unreachable, "sbatch", submission.text);
       throw Error(ExitCode::refused, "sbatch", submission.text);
@@ -261,73 +260,6 @@ class SlurmScheduler final : public Scheduler {
   }
 
   std::string script(const Job& job) const { return slurm_script(cluster_, job, script_options()); }
-
-  // The folder is looked at often, the controller asked seldom.
-  NodeReport wait_for_report(const NodeQuestion& question, const OpenJob& open,
-                             const std::string& token) {
-    constexpr double kLongestPause_s = 10;
-    constexpr double kSlowFolder_s = 10;  // until what a node wrote is seen here
-    constexpr auto kLook = std::chrono::milliseconds(100);
-    double pause_s = 0.5;
-    double next_s = monotonic_seconds() + pause_s;
-    std::optional<double> ended_s;
-    JobState state;
-    while (true) {
-      if (auto report = read_node_report(question.folder, token)) {
-        report->queue_s = state_if_known(open).queue_s;
-        return *std::move(report);
-      }
-      if (!question.goes_on(state))
-        throw Error(ExitCode::interrupted, open.name, "given up", waiting_text(state));
-      const double now_s = monotonic_seconds();
-      // How it ended, the accounts know later than the queue.
-      if (ended_s && now_s - *ended_s > kSlowFolder_s)
-        throw_no_report(question, state_if_known(open));
-      if (!ended_s && now_s >= next_s) {
-        state = query({&open, 1}).front();
-        if (state.phase == JobState::Phase::ended) ended_s = now_s;
-        if (state.never_starts)
-          throw Error(ExitCode::refused, open.name, fmt::format("never starts: {}", state.reason));
-        pause_s = std::min(2 * pause_s, kLongestPause_s);
-        next_s = now_s + pause_s;
-      }
-      std::this_thread::sleep_for(kLook);
-    }
-  }
-
-  JobState state_if_known(const OpenJob& open) {
-    try {
-      return query({&open, 1}).front();
-    } catch (const Error&) {
-      return {};
-    }
-  }
-
-  static std::string waiting_text(const JobState& state) {
-    switch (state.phase) {
-      case JobState::Phase::pending:
-        return fmt::format("the job still waits: {}", state.reason);
-      case JobState::Phase::running:
-        return fmt::format("the job runs: {}", state.reason);
-      case JobState::Phase::ended:
-      case JobState::Phase::absent:
-      case JobState::Phase::elsewhere:
-        break;
-    }
-    return "";
-  }
-
-  [[noreturn]] static void throw_no_report(const NodeQuestion& question, const JobState& state) {
-    const std::string folder = question.folder.string();
-    if (state.exit_code == kNoFolderOnNode)
-      throw Error(ExitCode::io, folder, "is not there on the node", "a workspace that both see");
-    if (state.exit_code == kNoWritingOnNode)
-      throw Error(ExitCode::io, folder, "cannot be written on the node");
-    throw Error(ExitCode::io, folder,
-                fmt::format("the job ended and left nothing there{}{}",
-                            state.end_reason.empty() ? "" : ": ", state.end_reason),
-                "a workspace that both see");
-  }
 
   void end_quietly(const OpenJob& open) {
     try {

@@ -1,0 +1,133 @@
+#include "lib/submit/take_stock.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/base/process.h"
+#include "lib/ledger/state.h"
+#include "lib/submit/job_of.h"
+#include "lib/submit/plan_lines.h"
+#include "lib/submit/settle.h"
+
+namespace tessera::submit {
+
+namespace {
+
+// Before anything else: what earlier submits left, and where their jobs are now. True if nothing
+// was to be settled: `known` still holds.
+bool settle_what_was(SubmitState& state, const ledger::Contents& known) {
+  const auto states = ledger::run_states(known);
+  const std::vector<ledger::Entry> lost = lost_results(state.project_dir, states);
+  if (!lost.empty()) state.ledger.append(lost);
+  state.live = live_jobs(state.project_dir, states, user_name(), state.cluster_name());
+  const bool was_settled = lost.empty() && state.live.empty();
+  state.live = settle(
+      std::move(state.live), state.scheduler, cancelled_in(states), state.interrupted,
+      [&](const ledger::Entry& entry) { state.ledger.append(entry); },
+      [&](const Ended& ended) { state.ledger.append(ended.entry); },
+      [&](const std::string& text) { state.note(text); });
+  // Nobody here can wait for those.
+  for (const LiveJob& live : state.live) {
+    if (live.elsewhere)
+      state.note(fmt::format("{} runs on {}, which cannot be asked from here", live.job.name,
+                             live.job.host));
+  }
+  std::erase_if(state.live, [](const LiveJob& live) { return live.elsewhere; });
+  if (state.interrupted)
+    throw Error(ExitCode::interrupted, "", "interrupted", "nothing was submitted");
+  return was_settled;
+}
+
+void count(SubmitReport& report, const Choice& choice) {
+  switch (choice.verdict) {
+    case Verdict::done:
+      if (choice.status == runlog::Status::ok) {
+        ++report.ok_before;
+      } else {
+        ++report.not_ok_before[*choice.status];
+      }
+      break;
+    case Verdict::unselected:
+    case Verdict::exhausted:
+      ++report.unselected;
+      break;
+    case Verdict::others:
+      ++report.others;
+      break;
+    case Verdict::start:
+    case Verdict::running:
+      break;
+  }
+}
+
+// Of what would be handed over now, before any of it is.
+void require_budget(std::span<const RunToPlace> runs, double max_gpu_hours) {
+  if (max_gpu_hours <= 0) return;
+  double hours = 0;
+  for (const RunToPlace& run : runs) {
+    const double seconds = run.seconds > 0 ? run.seconds : static_cast<double>(run.time_limit_s);
+    if (run.shape.gpu != "cpu") hours += seconds * static_cast<double>(run.shape.ranks) / 3600;
+  }
+  if (hours <= max_gpu_hours) return;
+  throw Error(
+      ExitCode::refused, "--max-gpu-hours",
+      fmt::format("{:.1f} GPU-hours are expected, {:.1f} may be spent", hours, max_gpu_hours),
+      "fewer points, or a larger budget; nothing was submitted");
+}
+
+// `contents`: the ledger as it is once all is settled.
+std::deque<WaitingJob> select_runs(SubmitState& state, const ledger::Contents& contents,
+                                   const sweep::Expansion& plan) {
+  const auto planned = planned_points(plan, state.options.project, state.options.repeats);
+  // What is run again was planned before, and by whom and when is for its own plan to say.
+  if (state.options.select.named.empty())
+    append_plan(state.ledger, contents, planned, plan.dropped);
+  const auto states = ledger::run_states(contents);
+  const auto choices = select(planned, states, state.options.select, user_name());
+  require_named_free(choices, states, state.options.select);
+  for (const Choice& choice : choices) {
+    state.points[choice.ref.run] = &plan.points[choice.point];
+    if (is_out_of_memory(choice.status)) state.wall.ran_out(plan.points[choice.point].point);
+  }
+  int adopted = 0;
+  for (const LiveJob& live : state.live) adopted += static_cast<int>(live.refs.size());
+  if (state.events.selected) state.events.selected(choices, adopted);
+
+  std::vector<RunToPlace> to_place;
+  std::vector<ledger::RunRef> refs;
+  for (const Choice& choice : choices) {
+    count(state.report, choice);
+    if (choice.verdict != Verdict::start || state.is_beyond_wall(choice.ref.run)) continue;
+    const sweep::Planned& point = plan.points[choice.point];
+    ledger::RunRef ref = choice.ref;
+    ref.attempt = free_attempt(state.project_dir / ref.run, ref.attempt);
+    state.preparation.add(point, ref);
+    to_place.push_back(place_of(point, state.options));
+    refs.push_back(std::move(ref));
+  }
+  state.progress.total = static_cast<int>(refs.size()) + adopted;
+  require_budget(to_place, state.options.max_gpu_hours);
+  std::deque<WaitingJob> waiting;
+  for (const JobGroup& group : group_jobs(to_place, grouping_of(state.scheduler, state.options))) {
+    WaitingJob& job = waiting.emplace_back();
+    job.shape = to_place[group.runs.front()].shape;
+    job.array = group.array;
+    job.time_limit_s = group.time_limit_s;
+    for (const std::size_t run : group.runs) job.refs.push_back(refs[run]);
+  }
+  return waiting;
+}
+
+}  // namespace
+
+std::deque<WaitingJob> take_stock(SubmitState& state, ledger::Contents known,
+                                  const sweep::Expansion& plan) {
+  const bool was_settled = settle_what_was(state, known);
+  // Large ledgers take longer to read than all else, so once where that is enough.
+  if (!was_settled) known = ledger::read_ledger(state.project_dir);
+  return select_runs(state, known, plan);
+}
+
+}  // namespace tessera::submit
