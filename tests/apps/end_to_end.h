@@ -9,10 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,7 +22,10 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/base/process.h"
+#include "lib/cluster/local_process.h"
 #include "lib/ledger/ledger.h"
+#include "lib/ledger/state.h"
 #include "tests/temporary.h"
 
 namespace tessera::test {
@@ -155,5 +160,33 @@ lr: 1.0e-3
 
   TemporaryFolder folder_;
 };
+
+inline const std::vector<std::string> kSubmit{"--sweep", "sweep.yaml", "--RUN"};
+
+// Whether a run has begun its steps.
+inline bool training(const EndToEnd& e2e) {
+  return std::ranges::any_of(e2e.logs(), [](const auto& log) {
+    return read_file_if_exists(log).value_or("").find("\"t\":\"step\"") != std::string::npos;
+  });
+}
+
+// The processes of all attempts that are alive.
+inline std::vector<ProcessRef> living(const EndToEnd& e2e) {
+  std::vector<ProcessRef> alive;
+  for (const auto& [run, state] : e2e.states()) {
+    for (const auto& attempt : state.attempts) {
+      const auto process = cluster::local_process(e2e.project() / run, attempt.attempt);
+      if (process && liveness(*process) == Liveness::alive) alive.push_back(*process);
+    }
+  }
+  return alive;
+}
+
+inline std::size_t count_of(const std::string& text, const std::string& word) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+    ++count;
+  return count;
+}
 
 }  // namespace tessera::test

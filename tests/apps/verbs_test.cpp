@@ -6,17 +6,17 @@
 #include <fstream>
 
 #include "lib/base/process.h"
-#include "lib/cluster/local_process.h"
 #include "lib/ledger/lock.h"
 #include "tests/apps/end_to_end.h"
 
 using namespace tessera;
 using test::EndToEnd;
+using test::kSubmit;
+using test::living;
+using test::training;
 using test::wait_until;
 
 namespace {
-
-const std::vector<std::string> kSubmit{"--sweep", "sweep.yaml", "--RUN"};
 
 std::vector<std::string> with(std::vector<std::string> words,
                               const std::vector<std::string>& more) {
@@ -39,23 +39,6 @@ std::vector<ledger::Entry> plans(const EndToEnd& e2e) {
     if (entry.op == ledger::Op::plan) found.push_back(entry);
   }
   return found;
-}
-
-// The only process of a run that is alive.
-std::optional<ProcessRef> living(const EndToEnd& e2e) {
-  for (const auto& [run, state] : e2e.states()) {
-    for (const auto& attempt : state.attempts) {
-      const auto process = cluster::local_process(e2e.project() / run, attempt.attempt);
-      if (process && liveness(*process) == Liveness::alive) return process;
-    }
-  }
-  return std::nullopt;
-}
-
-bool training(const EndToEnd& e2e) {
-  return std::ranges::any_of(e2e.logs(), [](const auto& log) {
-    return read_file_if_exists(log).value_or("").find("\"t\":\"step\"") != std::string::npos;
-  });
 }
 
 std::optional<ProcessRef> worker(const EndToEnd& e2e) {
@@ -148,7 +131,7 @@ TEST_CASE("what runs is followed to its end, and is not run again meanwhile") {
   ::kill(submit, SIGKILL);
   EndToEnd::exit_code(submit);
   const std::string run = e2e.states().begin()->first;
-  REQUIRE(living(e2e).has_value());
+  REQUIRE_FALSE(living(e2e).empty());
   const CommandResult again = e2e.run("submit", {"rerun", "e2e", run});
   CHECK(again.exit_code == code(ExitCode::refused));
   CHECK(again.err ==
@@ -157,7 +140,7 @@ TEST_CASE("what runs is followed to its end, and is not run again meanwhile") {
   const CommandResult logs = e2e.run("submit", {"logs", "-f"});
   CHECK(logs.exit_code == 0);
   CHECK(logs.err.starts_with(fmt::format("submit: {} attempt 1: the only one that runs\n", run)));
-  CHECK_FALSE(living(e2e).has_value());
+  CHECK(living(e2e).empty());
   CHECK(logs.out == read_file(output_of(e2e, run, 1)));
   CHECK(e2e.states().at(run).attempts.size() == 1);
 }
@@ -290,7 +273,7 @@ TEST_CASE("what fails before a submission is in the background is said by its ca
   CHECK(cancel.out.find(fmt::format("the submit at work, pid {}\n", at_work->pid)) !=
         std::string::npos);
   REQUIRE(wait_until([&] { return liveness(*at_work) != Liveness::alive; }));
-  CHECK_FALSE(living(e2e).has_value());
+  CHECK(living(e2e).empty());
   CHECK(background_output(e2e).find("submit: interrupted") != std::string::npos);
 }
 
@@ -338,7 +321,7 @@ TEST_CASE("neither the death of its caller nor the end of its terminal ends a su
   const std::string output = background_output(e2e);
   CHECK(output.find("submit: interrupted") != std::string::npos);
   CHECK(output.find('\x1b') == std::string::npos);
-  CHECK_FALSE(living(e2e).has_value());
+  CHECK(living(e2e).empty());
 }
 
 TEST_CASE("--only stale runs again what another build of the trainer measured") {
