@@ -12,46 +12,20 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "lib/base/error.h"
-#include "trainer/launch/roll_call.h"
+#include "trainer/launch/store_meeting.h"
 #include "trainer/launch/store_sides.h"
 
 namespace tessera::trainer {
 
 namespace {
 
-using wire::Frame;
-using wire::Kind;
-
-constexpr std::chrono::seconds kGreetingLimit{10};
 constexpr std::chrono::seconds kMomentToHear{1};  // that rank 0 has left
 constexpr std::size_t kMostStrangers = 1024;      // connections that have not proved themselves
-
-// One connection.
-struct Peer {
-  enum class Stage : std::uint8_t {
-    hello,    // waits for its Hello
-    proof,    // waits for its Proof
-    member,   // is a rank
-    leaving,  // gets its last bytes
-  };
-  FileDescriptor socket;
-  std::string host;  // numeric
-  Stage stage = Stage::hello;
-  SteadyClock::time_point until;  // of the greeting, or of the last bytes
-  std::string in;                 // of the greeting
-  std::string hello, answer;
-  wire::FrameReader frames;
-  std::string out;
-  int rank = -1;
-  bool told = false;  // it said that it leaves, or that it fails
-  bool ended = false;
-};
 
 std::string numeric_host(const sockaddr_storage& address, socklen_t size) {
   std::array<char, NI_MAXHOST> host{};
@@ -72,20 +46,15 @@ void allow_files(int ranks) {
 
 class StoreServer final : public MeetingStore {
  public:
-  StoreServer(std::vector<FileDescriptor> listeners, const wire::Token& token, Place place,
+  StoreServer(std::vector<FileDescriptor> listeners, const wire::Token& token, const Place& place,
               std::chrono::milliseconds moment)
-      : place_(std::move(place)),
-        token_(token),
+      : token_(token),
         moment_(moment),
         listeners_(std::move(listeners)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        members_(static_cast<std::size_t>(place_.ranks)),
-        node_of_(members_.size(), -1),
-        host_of_(members_.size()) {
+        meeting_(place, changed_) {
     if (!wake_) throw_errno("eventfd", "cannot be made", errno);
-    node_of_[0] = place_.node;
-    come_ = 1;
-    allow_files(place_.ranks);
+    allow_files(place.ranks);
     thread_ = std::thread([this] { serve(); });
   }
 
@@ -93,9 +62,8 @@ class StoreServer final : public MeetingStore {
     if (std::uncaught_exceptions() > exceptions_) leave("it ended with an error");
     {
       std::unique_lock lock(mutex_);
-      wait(lock, SteadyClock::now() + moment_, [&] { return present_ == 0; });
-      broadcast({.kind = Kind::end});
-      ending_ = true;
+      wait(lock, SteadyClock::now() + moment_, [&] { return meeting_.present() == 0; });
+      meeting_.end();
       end_by_ = SteadyClock::now() + kMomentToHear;
     }
     wake();
@@ -104,41 +72,46 @@ class StoreServer final : public MeetingStore {
 
   void wait_for_all(SteadyClock::time_point until) override {
     std::unique_lock lock(mutex_);
-    wait(lock, until, [&] { return met_ || lost_ || !not_met_.empty(); });
+    wait(lock, until,
+         [&] { return meeting_.has_met() || meeting_.lost() || !meeting_.not_met().empty(); });
     // What came first: a rank may have been lost after all had met, and whoever gave up has left.
-    if (met_) return;
-    if (!lost_) give_up();
-    if (!not_met_.empty()) throw Error(ExitCode::comm_error, "meeting", not_met_);
-    throw_lost();
+    if (meeting_.has_met()) return;
+    if (!meeting_.lost()) {
+      meeting_.give_up();
+      wake();
+    }
+    if (!meeting_.not_met().empty())
+      throw Error(ExitCode::comm_error, "meeting", meeting_.not_met());
+    meeting_.throw_lost();
   }
 
   void set(const std::string& key, const std::string& value) override {
     wire::check_sizes(key, value);
     const std::lock_guard lock(mutex_);
-    if (!store(key, value))
+    if (!meeting_.store(key, value))
       throw Error(ExitCode::internal, "store", fmt::format("'{}' is set already", key));
     wake();
   }
 
   std::string get(const std::string& key, std::chrono::milliseconds limit) override {
     std::unique_lock lock(mutex_);
-    wait(lock, SteadyClock::now() + limit, [&] { return values_.contains(key) || lost_; });
-    const auto found = values_.find(key);
-    if (found != values_.end()) return found->second;
-    if (lost_) throw_lost();
+    wait(lock, SteadyClock::now() + limit,
+         [&] { return meeting_.find(key) != nullptr || meeting_.lost(); });
+    if (const std::string* const value = meeting_.find(key)) return *value;
+    if (meeting_.lost()) meeting_.throw_lost();
     throw Error(ExitCode::comm_error, "store",
                 fmt::format("no rank has set '{}' within {}", key, seconds_text(limit)));
   }
 
   void leave(const std::string& reason) override {
     const std::lock_guard lock(mutex_);
-    lose({.rank = 0, .reason = wire::cut(reason)});
+    meeting_.lose({.rank = 0, .reason = wire::cut(reason)});
     wake();
   }
 
   std::optional<Lost> lost() override {
     const std::lock_guard lock(mutex_);
-    return lost_;
+    return meeting_.lost();
   }
 
  private:
@@ -153,72 +126,6 @@ class StoreServer final : public MeetingStore {
     [[maybe_unused]] const auto wrote = ::write(wake_.get(), &one, sizeof one);
   }
 
-  std::string name_of(int rank) const {
-    return rank_name(rank, node_of_[static_cast<std::size_t>(rank)], place_.nodes);
-  }
-
-  [[noreturn]] void throw_lost() const {
-    throw Error(ExitCode::comm_error, name_of(lost_->rank), lost_->reason);
-  }
-
-  // All below: with the mutex held.
-
-  void send(Peer& peer, const Frame& frame) { peer.out += wire::frame_bytes(frame); }
-
-  void broadcast(const Frame& frame) {
-    for (Peer* const peer : members_) {
-      if (peer != nullptr) send(*peer, frame);
-    }
-  }
-
-  bool store(const std::string& key, const std::string& value) {
-    if (!values_.emplace(key, value).second) return false;
-    const auto waiting = waiting_.find(key);
-    if (waiting != waiting_.end()) {
-      for (const auto& [rank, id] : waiting->second) {
-        Peer* const peer = members_[static_cast<std::size_t>(rank)];
-        if (peer != nullptr) send(*peer, {.kind = Kind::value, .id = id, .value = value});
-      }
-      waiting_.erase(waiting);
-    }
-    changed_.notify_all();
-    return true;
-  }
-
-  Frame lost_frame() const {
-    return {.kind = Kind::lost,
-            .id = static_cast<std::uint32_t>(lost_->rank),
-            .key = name_of(lost_->rank),
-            .value = lost_->reason};
-  }
-
-  // The first one is the reason of all that follows.
-  void lose(Lost lost) {
-    if (lost_) return;
-    lost_ = std::move(lost);
-    broadcast(lost_frame());
-    for (const auto& [key, requests] : waiting_) {
-      for (const auto& [rank, id] : requests) {
-        Peer* const peer = members_[static_cast<std::size_t>(rank)];
-        if (peer != nullptr) send(*peer, {.kind = Kind::absent, .id = id});
-      }
-    }
-    waiting_.clear();
-    changed_.notify_all();
-  }
-
-  // Somebody's time is over.
-  void give_up() {
-    if (met_ || !not_met_.empty()) return;
-    not_met_ = missing_ranks(node_of_, place_.nodes);
-    if (!refusal_.empty())
-      not_met_ += fmt::format("; {} {} refused, the last {}", refusals_,
-                              refusals_ == 1 ? "connection was" : "connections were", refusal_);
-    broadcast({.kind = Kind::not_met, .value = not_met_});
-    changed_.notify_all();
-    wake();
-  }
-
   // ---- the thread ----
 
   void serve() {
@@ -227,13 +134,11 @@ class StoreServer final : public MeetingStore {
       }
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex_);
-      lose({.rank = 0, .reason = fmt::format("its store cannot go on: {}", error.what())});
+      meeting_.lose({.rank = 0, .reason = fmt::format("its store cannot go on: {}", error.what())});
     }
     const std::lock_guard lock(mutex_);
-    std::ranges::fill(members_, nullptr);
     peers_.clear();
-    present_ = 0;
-    changed_.notify_all();
+    meeting_.all_gone();
   }
 
   bool serve_round() {
@@ -242,8 +147,9 @@ class StoreServer final : public MeetingStore {
     std::size_t peers = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (ending_ && (present_ == 0 || SteadyClock::now() >= end_by_)) return false;
-      if (ending_) until = end_by_;
+      const bool ending = meeting_.is_ending();
+      if (ending && (meeting_.present() == 0 || SteadyClock::now() >= end_by_)) return false;
+      if (ending) until = end_by_;
       for (const auto& peer : peers_) {
         const bool reads = peer->stage != Peer::Stage::leaving;
         files.push_back(
@@ -255,7 +161,7 @@ class StoreServer final : public MeetingStore {
       peers = peers_.size();
       const auto now = SteadyClock::now();
       if (now < accept_from_) until = std::min(until, accept_from_);
-      if (!ending_ && now >= accept_from_) {
+      if (!ending && now >= accept_from_) {
         for (const FileDescriptor& listener : listeners_)
           files.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
       }
@@ -284,7 +190,7 @@ class StoreServer final : public MeetingStore {
     if (!peer.ended && !peer.out.empty()) flush(peer);
     if (peer.stage == Peer::Stage::leaving && peer.out.empty()) peer.ended = true;
     if (peer.stage != Peer::Stage::member && SteadyClock::now() >= peer.until) {
-      if (peer.stage != Peer::Stage::leaving) refuse(peer, "stayed silent");
+      if (peer.stage != Peer::Stage::leaving) meeting_.refuse(peer, "stayed silent");
       peer.ended = true;
     }
   }
@@ -301,29 +207,22 @@ class StoreServer final : public MeetingStore {
     const ssize_t got = ::recv(peer.socket.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
-      if (peer.stage != Peer::Stage::member) refuse(peer, "went without a proof");
+      if (peer.stage != Peer::Stage::member) meeting_.refuse(peer, "went without a proof");
       peer.ended = true;
       return;
     }
     const std::string_view bytes(chunk.data(), static_cast<std::size_t>(got));
     if (peer.stage != Peer::Stage::member) return greet(peer, bytes);
     peer.frames.add(bytes);
-    while (const auto frame = peer.frames.next()) handle(peer, *frame, said);
+    while (const auto frame = peer.frames.next()) meeting_.handle(peer, *frame, said);
     if (peer.frames.is_broken()) peer.ended = true;
-  }
-
-  // Remembered for the message to people, of which the last is enough.
-  void refuse(Peer& peer, std::string_view what) {
-    ++refusals_;
-    refusal_ = fmt::format("of {}, which {}", peer.host, what);
-    peer.ended = true;
   }
 
   void greet(Peer& peer, std::string_view bytes) {
     peer.in += bytes;
     if (peer.stage == Peer::Stage::hello) {
       if (!wire::may_be_hello(peer.in) || peer.in.size() > wire::kHelloBytes)
-        return refuse(peer, "is no rank of a trainer");
+        return meeting_.refuse(peer, "is no rank of a trainer");
       if (peer.in.size() < wire::kHelloBytes) return;
       peer.hello = std::exchange(peer.in, {});
       peer.answer = wire::answer_bytes(token_, peer.hello);
@@ -333,77 +232,8 @@ class StoreServer final : public MeetingStore {
     }
     if (peer.in.size() < wire::kProofBytes) return;
     if (!wire::proof_holds(token_, peer.hello, peer.answer, peer.in))
-      return refuse(peer, "does not know the token");
-    admit(peer);
-  }
-
-  // It knows the token. Whoever is refused here is told why.
-  void admit(Peer& peer) {
-    const auto hello = wire::parse_hello(peer.hello);
-    std::string why;
-    if (!hello) {
-      why = "rank 0 is another version of the trainer";
-    } else if (hello->ranks != place_.ranks || hello->nodes != place_.nodes) {
-      why =
-          fmt::format("rank 0 waits for {} ranks on {} nodes, this one is of {} ranks on {} nodes",
-                      place_.ranks, place_.nodes, hello->ranks, hello->nodes);
-    } else if (node_of_[static_cast<std::size_t>(hello->rank)] >= 0) {
-      why = hello->rank == 0 ? "there is a rank 0 already, which serves the store"
-                             : fmt::format("has come already, from {}",
-                                           host_of_[static_cast<std::size_t>(hello->rank)]);
-    }
-    if (!why.empty()) {
-      send(peer, {.kind = Kind::refused, .value = why});
-      peer.stage = Peer::Stage::leaving;
-      peer.until = SteadyClock::now() + kGreetingLimit;
-      ++refusals_;
-      refusal_ = fmt::format("of {}: {}", peer.host, why);
-      return;
-    }
-    peer.stage = Peer::Stage::member;
-    peer.rank = hello->rank;
-    const auto index = static_cast<std::size_t>(peer.rank);
-    members_[index] = &peer;
-    node_of_[index] = hello->node;
-    host_of_[index] = hello->host;
-    ++come_;
-    ++present_;
-    send(peer, {.kind = Kind::welcome});
-    if (lost_) send(peer, lost_frame());
-    if (!not_met_.empty()) send(peer, {.kind = Kind::not_met, .value = not_met_});
-    if (ending_) send(peer, {.kind = Kind::end});
-    if (come_ != place_.ranks || !not_met_.empty()) return;
-    met_ = true;
-    broadcast({.kind = Kind::met});
-    changed_.notify_all();
-  }
-
-  void handle(Peer& peer, const Frame& frame, std::vector<Lost>& said) {
-    switch (frame.kind) {
-      case Kind::set:
-        return send(peer, {.kind = store(frame.key, frame.value) ? Kind::done : Kind::twice,
-                           .id = frame.id});
-      case Kind::get: {
-        const auto found = values_.find(frame.key);
-        if (found != values_.end())
-          return send(peer, {.kind = Kind::value, .id = frame.id, .value = found->second});
-        if (lost_) return send(peer, {.kind = Kind::absent, .id = frame.id});
-        waiting_[frame.key].emplace_back(peer.rank, frame.id);
-        return;
-      }
-      case Kind::fail:
-        peer.told = true;
-        said.push_back({.rank = peer.rank, .reason = frame.value});
-        return send(peer, {.kind = Kind::done, .id = frame.id});
-      case Kind::who:
-        return give_up();
-      case Kind::leave:
-        peer.told = true;
-        return;
-      default:
-        peer.ended = true;
-        return;
-    }
+      return meeting_.refuse(peer, "does not know the token");
+    meeting_.admit(peer);
   }
 
   void accept_all(int listener) {
@@ -444,7 +274,7 @@ class StoreServer final : public MeetingStore {
     const auto oldest =
         std::ranges::find_if(peers_, [](const auto& peer) { return is_stranger(*peer); });
     if (oldest == peers_.end()) return false;
-    refuse(**oldest, "stayed silent");
+    meeting_.refuse(**oldest, "stayed silent");
     (*oldest)->socket = {};
     return true;
   }
@@ -455,23 +285,15 @@ class StoreServer final : public MeetingStore {
     std::vector<Lost> silent;
     for (const auto& peer : peers_) {
       if (!peer->ended || peer->stage != Peer::Stage::member) continue;
-      members_[static_cast<std::size_t>(peer->rank)] = nullptr;
-      --present_;
-      if (peer->told) continue;
-      const std::string& host = host_of_[static_cast<std::size_t>(peer->rank)];
-      silent.push_back({.rank = peer->rank,
-                        .reason = place_.nodes > 1
-                                      ? fmt::format("its connection ended; it ran on {}", host)
-                                      : "its connection ended"});
+      if (auto lost = meeting_.went(*peer)) silent.push_back(*std::move(lost));
     }
     const std::size_t before = peers_.size();
     std::erase_if(peers_, [](const auto& peer) { return peer->ended; });
-    for (const auto& lost : silent) lose(lost);
-    for (const Lost& lost : said) lose(lost);
+    for (const auto& lost : silent) meeting_.lose(lost);
+    for (const Lost& lost : said) meeting_.lose(lost);
     if (peers_.size() != before) changed_.notify_all();
   }
 
-  const Place place_;
   const wire::Token token_;
   const std::chrono::milliseconds moment_;
   const int exceptions_ = std::uncaught_exceptions();
@@ -480,21 +302,9 @@ class StoreServer final : public MeetingStore {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-  std::map<std::string, std::vector<std::pair<int, std::uint32_t>>> waiting_;  // rank, request
+  Meeting meeting_;
   std::vector<std::unique_ptr<Peer>> peers_;  // changed by the thread alone
-  std::vector<Peer*> members_;                // by rank; null: none, not yet or no more
-  std::vector<int> node_of_;                  // of those that have ever come, else -1
-  std::vector<std::string> host_of_;
-  int come_ = 0;
-  int present_ = 0;  // members
-  bool met_ = false;
-  std::string not_met_;  // who was missing when somebody's time was over
-  std::optional<Lost> lost_;
-  int refusals_ = 0;
-  std::string refusal_;
   SteadyClock::time_point accept_from_;
-  bool ending_ = false;
   SteadyClock::time_point end_by_;
   std::thread thread_;
 };

@@ -1,9 +1,7 @@
 #include "trainer/train/run.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,11 +13,8 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/file.h"
 #include "lib/base/numbers.h"
-#include "lib/flops/utilization.h"
 #include "lib/runlog/writer.h"
-#include "lib/sweep/memory_need.h"
 #include "trainer/comm/gloo.h"
 #include "trainer/train/accept.h"
 #include "trainer/train/cpu_share.h"
@@ -29,6 +24,7 @@
 #include "trainer/train/ranks.h"
 #include "trainer/train/records.h"
 #include "trainer/train/run_data.h"
+#include "trainer/train/run_start.h"
 
 namespace tessera::trainer {
 
@@ -38,7 +34,6 @@ using runlog::Kind;
 using runlog::Status;
 
 constexpr std::int64_t kMostStepRecords = 5000;
-constexpr double kPeakSeconds = 1.0;
 
 Status status_of(ExitCode code) {
   switch (code) {
@@ -80,15 +75,6 @@ runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt) {
                         .rank = rank};
   if (spec.run_dir.empty()) return runlog::Writer::to_stdout(std::move(origin));
   return runlog::Writer::to_folder(spec.run_dir, std::move(origin));
-}
-
-// The matrices of the peak's measurement are no memory of the training. Where /proc does not take
-// it, the figure stays too high.
-void forget_peak_resident() {
-  const FileDescriptor file(::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC));
-  constexpr std::string_view kResetPeak = "5";
-  if (file) [[maybe_unused]]
-    const auto wrote = ::write(file.get(), kResetPeak.data(), 1);
 }
 
 std::int64_t peak_resident_bytes() {
@@ -258,7 +244,8 @@ class Run {
     const RunData data = open_data(spec.point);
     const std::unique_ptr<Device> device = cpu_device(threads);
     expect_device(spec, device->info().name);
-    const MeasuredPeak peak = common(peak_of(threads), data);
+    const MeasuredPeak peak =
+        common_peak(peak_of(spec_, threads), data, spec_, store_.get(), place_);
 
     const Setup setup = setup_of(spec, memory_of_rank(ranks));
     require_memory(setup, ranks);
@@ -277,69 +264,9 @@ class Run {
     for (const Json& part : software_fields(device->info())) write(Kind::software, part);
     write(Kind::plan, plan_fields(engine));
     write(Kind::peak, peak_fields(peak));
-    cost_of(engine, footer);
+    cost_of(engine, spec_.point, footer);
     steps(engine, device->info(), footer);
     if (profiling && footer.status == Status::ok) profile(engine, *profiling, footer);
-  }
-
-  // Ranks that share a machine measure at once, so that their mean is what each has beside the
-  // others. Error(spec) if they read other data.
-  MeasuredPeak common(MeasuredPeak peak, const RunData& data) const {
-    const Json own{{"tflops", peak.peak.tflops},
-                   {"data_tokens", data.file ? data.file->tokens : 0},
-                   {"data_crc32", data.file ? data.file->crc32 : 0}};
-    double sum = 0;
-    int rank = 0;
-    for (const std::string& text : exchange(store_.get(), place_, "found", own.dump())) {
-      const Json other = Json::parse(text);
-      for (const char* key : {"data_tokens", "data_crc32"}) {
-        if (other.at(key) == own.at(key)) continue;
-        throw Error(
-            ExitCode::failed, spec_.point.data,
-            fmt::format("rank {} reads another file of this name than rank {}", rank, place_.rank),
-            "the same file on all nodes");
-      }
-      sum += other.at("tflops").get<double>();
-      ++rank;
-    }
-    if (!peak.measured_here || place_.ranks == 1) return peak;
-    peak.peak.tflops = sum / place_.ranks;
-    peak.peak.source += fmt::format(", mean of {} ranks", place_.ranks);
-    return peak;
-  }
-
-  // Each rank's plan may fit its machine, and all of them not.
-  static void require_memory(const Setup& setup, const std::vector<RankFacts>& ranks) {
-    const std::int64_t there = memory_of_rank(ranks);
-    if (ranks.size() == 1 || there == 0) return;  // the engine looks
-    const std::int64_t need = memory::plan(setup.memory).total_bytes();
-    if (need <= there) return;
-    throw Error(
-        ExitCode::host_oom, "memory plan",
-        fmt::format("{} are needed, a rank's part of its machine is {}", sweep::gib_text(need),
-                    sweep::gib_text(there)),
-        "fewer ranks a machine, a smaller microbatch_size or activation_checkpointing: full");
-  }
-
-  MeasuredPeak peak_of(int threads) const {
-    if (spec_.peak) return {*spec_.peak, false};
-    const GemmPeak peak = measure_gemm_peak(threads, kPeakSeconds);
-    forget_peak_resident();
-    return {{.tflops = peak.tflops, .source = peak.source(threads)}, true};
-  }
-
-  void cost_of(const Engine& engine, runlog::Footer& footer) const {
-    const StepCost cost = engine.step_cost();
-    const auto tokens = static_cast<double>(engine.config().device_batch * engine.config().seq_len);
-    footer.flops_executed_per_token = cost.executed / tokens;
-    footer.flops_recompute_per_token =
-        flops::model_flops_per_token(
-            spec_.point.model, spec_.point.seq_len, flops::Convention::mosaic,
-            model::parameter_count(spec_.point.model, spec_.point.seq_len) -
-                memory::trained_count(engine.config())) +
-        flops::recomputed_flops_per_token(
-            spec_.point.model, spec_.point.seq_len,
-            std::ranges::count(engine.memory().mask(), memory::Keep::input));
   }
 
   // On a GPU the steps asked for are minima, unless they are exact.
