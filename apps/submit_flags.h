@@ -20,16 +20,18 @@ struct SubmitRequest {
   bool has_sweep = false;
   bool chooses_gpu = false;  // false: points are planned on every GPU that their cluster has
 
-  std::string project;  // "" of a verb: the last one used
-  int repeats = 1;
   bool run = false;
-  std::string only = "missing";  // a name of submit::Only
   bool force = false;
-  int most_attempts = 0;  // 0: no limit
   bool retry_oom = false;
-  std::string workspace;  // empty: decided by state and cluster file
   bool break_lock = false;
   bool profile = false;
+  bool rebuild = false;          // --rebuild, the verb as a flag
+  std::string project;           // "" of a verb: the last one used
+  std::string only = "missing";  // a name of submit::Only
+  std::string workspace;         // empty: decided by state and cluster file
+  std::string gpu_catalogue;
+  int repeats = 1;
+  int most_attempts = 0;  // 0: no limit
 
   int max_parallel = 0;      // on this machine; 0: as the cluster file says
   int max_in_flight = 0;     // on a cluster; 0: as the cluster file says
@@ -40,8 +42,8 @@ struct SubmitRequest {
   int max_failures = 3;
   bool wait = false;
   bool detach = false;
-  std::string render;  // a folder
   bool check = false;
+  std::string render;  // a folder
 
   bool json = false;
   bool memory = false;
@@ -49,13 +51,11 @@ struct SubmitRequest {
   bool watch = false;                 // of status
   bool offline = false;               // of status
   bool follow = false;                // of logs
-  int output_attempt = 0;             // of logs; 0: the newest
-  std::vector<std::string> clusters;  // of doctor
   bool no_jobs = false;               // of doctor
+  int output_attempt = 0;             // of logs; 0: the newest
   std::int64_t patience_s = 0;        // of doctor, with each node; 0: as it likes
-  bool rebuild = false;               // --rebuild, the verb as a flag
-  std::string gpu_catalogue;
-  std::string partition;  // of init
+  std::vector<std::string> clusters;  // of doctor
+  std::string partition;              // of init
 
   std::vector<std::string> warnings;  // one line each, for stderr
   // Given, planned with, but not to be run with yet: "--image: ...". --RUN refuses them.
