@@ -71,8 +71,10 @@ int run_doctor(const SubmitRequest& request) {
     throw Error(ExitCode::usage, "submit doctor", "which cluster?", "write submit doctor -c NAME");
   catch_interrupts();
   std::map<Level, int> counts;
-  for (const std::string& name : names) {
-    const cluster::Cluster cluster = cluster::find_cluster(name, "--clusters");
+  std::vector<cluster::Cluster> clusters;
+  for (const std::string& name : names)
+    clusters.push_back(cluster::find_cluster(name, "submit doctor"));
+  for (const cluster::Cluster& cluster : clusters) {
     const auto scheduler = cluster::make_scheduler(cluster, user_name());
     fmt::print("{}: {}\n", cluster.name, cluster.source);
     std::fflush(stdout);

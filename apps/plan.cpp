@@ -39,6 +39,10 @@ void add_gpus_of_clusters(sweep::Grid& grid, const cluster::Loaded& loaded) {
   axes.insert(place, std::move(axis));
 }
 
+std::string points_text(int count) {
+  return fmt::format("{} point{}", count, count == 1 ? "" : "s");
+}
+
 // Why the point's trainer cannot run it, as far as that is known.
 std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point) {
   const auto here = plan.capabilities.find(point.cluster);
@@ -126,14 +130,28 @@ std::vector<std::string> run_notes(const Plan& plan) {
                             can.cpus == 1 ? "" : "s")];
     }
   }
-  const auto points = [](int count) {
-    return fmt::format("{} point{}", count, count == 1 ? "" : "s");
-  };
   std::vector<std::string> notes;
   for (const auto& [reason, count] : reasons)
-    notes.push_back(fmt::format("--RUN would drop {}: {}", points(count), reason));
+    notes.push_back(fmt::format("--RUN would drop {}: {}", points_text(count), reason));
   for (const auto& [what, count] : crowded)
-    notes.push_back(fmt::format("{}: {}", points(count), what));
+    notes.push_back(fmt::format("{}: {}", points_text(count), what));
+  return notes;
+}
+
+std::vector<std::string> unasked_notes(const Plan& plan) {
+  std::map<std::string, int> unasked;  // points, by cluster
+  for (const sweep::Planned& each : plan.expansion.points) {
+    const cluster::Cluster& cluster = plan.clusters.at(each.point.cluster);
+    if (cluster.kind == cluster::Kind::slurm &&
+        !plan.node_trainers.contains({each.point.cluster, each.point.gpu}))
+      ++unasked[cluster.name];
+  }
+  std::vector<std::string> notes;
+  for (const auto& [name, count] : unasked) {
+    notes.push_back(fmt::format(
+        "{}: nobody has asked the trainer on {} whether it can run {}; submit doctor -c {} does",
+        points_text(count), name, count == 1 ? "it" : "them", name));
+  }
   return notes;
 }
 

@@ -47,5 +47,7 @@ void drop_incapable(Plan& plan);
 
 // For people, one line each: what --RUN would drop so, and threads beyond this machine's CPUs.
 std::vector<std::string> run_notes(const Plan& plan);
+// For people who are about to run it: points of which no trainer has said whether it can run them.
+std::vector<std::string> unasked_notes(const Plan& plan);
 
 }  // namespace tessera::apps

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -66,8 +67,13 @@ fs::path workspace_of(const SubmitRequest& request, const Plan& plan,
     }
     if (first == nullptr) first = cluster;
   }
-  return ledger::resolve_workspace(plan.project, request.workspace,
-                                   first != nullptr ? first->workspace : "");
+  const std::string of_cluster = first != nullptr ? first->workspace : "";
+  fs::path workspace = ledger::resolve_workspace(plan.project, request.workspace, of_cluster);
+  if (!of_cluster.empty() && workspace != fs::absolute(of_cluster).lexically_normal()) {
+    fmt::print(stderr, "submit: runs of {} are in {}, not in the workspace of cluster {}, {}\n",
+               plan.project, workspace.string(), first->name, of_cluster);
+  }
+  return workspace;
 }
 
 sweep::Expansion share_of(const Plan& plan, const std::string& cluster, bool with_dropped) {

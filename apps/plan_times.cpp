@@ -99,8 +99,10 @@ std::string time_lines(const SubmitRequest& request, const Plan& plan) {
     return fmt::format("  {} point{}", count, count == 1 ? "" : "s");
   };
   if (published > 0) {
-    text += fmt::format("{}: MFU of the nearest published row, {:.1f} to {:.1f} %\n",
-                        points(published), 100 * least_mfu, 100 * most_mfu);
+    const std::string least = fmt::format("{:.1f}", 100 * least_mfu);
+    const std::string most = fmt::format("{:.1f}", 100 * most_mfu);
+    text += fmt::format("{}: MFU of the nearest published row, {} %\n", points(published),
+                        least == most ? least : fmt::format("{} to {}", least, most));
   }
   for (const auto& [source, count] : sources)
     text += fmt::format("{}: {}\n", points(count), source);

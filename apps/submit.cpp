@@ -38,6 +38,10 @@ int run_submit(int argc, const char* const* argv) {
   for (const std::string& note : plan.expansion.notes) fmt::print(stderr, "submit: {}\n", note);
   if (request.run || !request.render.empty() || request.check) apps::drop_incapable(plan);
   for (const std::string& note : apps::run_notes(plan)) fmt::print(stderr, "submit: {}\n", note);
+  if (request.run || request.check) {
+    for (const std::string& note : apps::unasked_notes(plan))
+      fmt::print(stderr, "submit: {}\n", note);
+  }
   const bool is_empty = plan.expansion.points.empty();
   const bool dry = !request.render.empty() || request.check;
   if (is_empty || !(request.run || dry)) {

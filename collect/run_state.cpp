@@ -84,6 +84,14 @@ Outcome from_footer(Outcome outcome, const RankLog& rank_log, const AttemptState
     outcome.status = cancelled.status;
     outcome.reason = cancelled.reason;
   }
+  // The run knows only that it was told to end; by what, the cluster said to the ledger.
+  const bool told = outcome.reason.starts_with("interrupted") &&
+                    (outcome.status == Status::failed || outcome.status == Status::partial);
+  if (told && submitted != nullptr && submitted->last == Op::final && submitted->status &&
+      (outcome.status == Status::failed || submitted->status == outcome.status)) {
+    outcome.status = *submitted->status;
+    outcome.reason = submitted->reason;
+  }
   const bool figures = outcome.footer.steps.measured > 0 && outcome.footer.steps.tokens > 0 &&
                        outcome.footer.steps.measured_s > 0;
   if (outcome.measured() && !figures) {
@@ -255,7 +263,7 @@ Outcome outcome_without_files(const AttemptState* submitted) {
       // Without a log even an ok of the cluster is no result.
       if (!submitted->status || *submitted->status == Status::ok ||
           *submitted->status == Status::partial) {
-        return with({}, Status::unknown, fmt::format("ended{}, but there is no log", job));
+        return with({}, Status::missing, "it ended ok, but its log is gone or damaged");
       }
       return with({}, *submitted->status, submitted->reason);
     case Op::cancel:

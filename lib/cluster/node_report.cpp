@@ -26,9 +26,11 @@ void take_trainer_answers(const CommandResult& version, const CommandResult& cap
     if (result->exit_code == 0 && !result->out.empty()) continue;
     std::string said = first_line(result->err);
     if (said.empty()) said = first_line(result->out);
-    report.trainer_fault = fmt::format("trainer --{}: exit code {}{}{}",
-                                       result == &version ? "version" : "capabilities",
-                                       result->exit_code, said.empty() ? "" : ": ", said);
+    report.trainer_fault =
+        fmt::format("trainer --{}: {}{}{}", result == &version ? "version" : "capabilities",
+                    result->exit_code == 0 ? "it said nothing: is it another program?"
+                                           : fmt::format("exit code {}", result->exit_code),
+                    said.empty() ? "" : ": ", said);
     return;
   }
   report.version = first_line(version.out);

@@ -18,6 +18,7 @@ using runlog::Status;
 namespace {
 
 constexpr int kSignalBase = 128;
+constexpr int kNoModules = 126;
 constexpr int kNoProgram = 127;
 
 // The newest log of rank 0 of the attempt: that of the last restart.
@@ -110,7 +111,10 @@ Outcome outcome_of_exit(int exit_code) {
     default:
       break;
   }
-  if (exit_code == kNoProgram) return {Status::start_fail, "the trainer could not be started"};
+  if (exit_code == kNoModules)
+    return {Status::start_fail, "its modules could not be loaded, or the trainer not executed"};
+  if (exit_code == kNoProgram)
+    return {Status::start_fail, "the trainer is not there: submit doctor says where it is wanted"};
   if (exit_code > kSignalBase) {
     const int number = exit_code - kSignalBase;
     return {Status::failed, fmt::format("ended by signal {} ({})", number, ::strsignal(number))};

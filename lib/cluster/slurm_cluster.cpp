@@ -132,7 +132,7 @@ class SlurmScheduler final : public Scheduler {
     const CommandResult result =
         run_slurm({"sbatch", "--test-only"}, options_.command_limit_s, script(job));
     const std::string said = slurm_complaint(result);
-    if (result.exit_code == 0 && !result.timed_out) return said;
+    if (result.exit_code == 0 && !result.timed_out) return with_dates(said);
     switch (slurm_fault(result)) {
       case SlurmFault::unreachable:
       case SlurmFault::lost:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <initializer_list>
 
 #include "lib/base/error.h"
@@ -295,6 +296,23 @@ std::string slurm_complaint(const CommandResult& result) {
   if (!told.empty()) return told;
   if (result.timed_out) return "no answer within its time";
   return fmt::format("exit code {} without a word", result.exit_code);
+}
+
+std::string with_dates(std::string text) {
+  constexpr std::string_view kBefore = " to start at ";
+  const std::size_t at = text.find(kBefore);
+  if (at == std::string::npos) return text;
+  const std::size_t begin = at + kBefore.size();
+  const std::size_t end = std::min(text.find_first_not_of("0123456789", begin), text.size());
+  const auto seconds = parse_integer(text.substr(begin, end - begin));
+  if (!seconds) return text;
+  const std::time_t time = *seconds;
+  std::tm parts{};
+  std::array<char, 32> date{};
+  if (::gmtime_r(&time, &parts) == nullptr ||
+      std::strftime(date.data(), date.size(), "%Y-%m-%d %H:%M:%S UTC", &parts) == 0)
+    return text;
+  return text.replace(begin, end - begin, date.data());
 }
 
 Submission parse_sbatch(const CommandResult& result) {

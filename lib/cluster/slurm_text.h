@@ -51,6 +51,9 @@ SlurmFault slurm_fault(const CommandResult& result);
 // The line of a command's complaint that says most, without "sbatch: error: ".
 std::string slurm_complaint(const CommandResult& result);
 
+// "to start at 1796020761" as a date in UTC.
+std::string with_dates(std::string text);
+
 // Of `sbatch --parsable`. Error(unreachable).
 Submission parse_sbatch(const CommandResult& result);
 

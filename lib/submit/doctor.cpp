@@ -142,8 +142,9 @@ class Examination {
   bool site() {
     try {
       options_.waiting("sinfo, scontrol");
-      for (Finding& finding : judge_site(cluster_, cluster::ask_slurm_site()))
-        add(std::move(finding));
+      const cluster::SlurmSite site = cluster::ask_slurm_site();
+      for (Finding& finding : judge_site(cluster_, site)) add(std::move(finding));
+      out_of_service_ = nodes_out_of_service(cluster_, site);
       return true;
     } catch (const Error& error) {
       add("slurm", error);
@@ -153,12 +154,13 @@ class Examination {
 
   bool workspace() {
     try {
+      const bool was_there = fs::exists(options_.workspace);
       const Meeting meeting(options_.workspace, name_of("workspace"));
       const double free_gib =
           static_cast<double>(fs::space(options_.workspace).available) / (1 << 30);
-      add(free_gib < 1 ? Level::note : Level::ok, "workspace",
-          fmt::format("{} can be written here, {:.0f} GiB free", options_.workspace.string(),
-                      free_gib));
+      add(free_gib < 1 || !was_there ? Level::note : Level::ok, "workspace",
+          fmt::format("{} {}can be written here, {:.0f} GiB free", options_.workspace.string(),
+                      was_there ? "" : "was not there and was made; it ", free_gib));
       return true;
     } catch (const Error& error) {
       add(Level::mend, "workspace", error.what(), "workspace: a folder that you may write");
@@ -169,7 +171,8 @@ class Examination {
   // Whether the scheduler would take a job of one device; of as many as a point may have it is
   // asked too.
   bool would_take(const GpuEntry& gpu) {
-    const std::int64_t nodes = std::max<std::int64_t>(1, gpu.nodes);
+    // Those that are out of service now are told of, and no fault of the file.
+    const std::int64_t nodes = std::max<std::int64_t>(1, gpu.nodes - out_of_service_);
     const std::string fault = refusal(gpu, nodes * gpu.per_node, nodes);
     if (fault.empty()) return true;
     return gpu.per_node * nodes > 1 && refusal(gpu, 1, 1, fault).empty();
@@ -198,7 +201,10 @@ class Examination {
       if (fault == known) return fault;
       add(error.code() == ExitCode::unreachable ? Level::silent : Level::mend, gpu.name,
           fmt::format("{} rank{} on {} node{}: {}", ranks, ranks == 1 ? "" : "s", nodes,
-                      nodes == 1 ? "" : "s", fault));
+                      nodes == 1 ? "" : "s", fault),
+          nodes > 1
+              ? "a smaller nodes, or what partition, constraint, nodelist, exclude and mem leave"
+              : "");
       return fault;
     }
   }
@@ -221,7 +227,8 @@ class Examination {
         add(std::move(finding));
       remember(gpu, report);
     } catch (const Error& error) {
-      if (options_.interrupted()) throw;
+      if (options_.interrupted())
+        throw Error(ExitCode::interrupted, "submit doctor", "interrupted", "its job is taken away");
       if (error.code() != ExitCode::interrupted) {
         add(gpu.name, error);
         return;
@@ -272,6 +279,7 @@ class Examination {
   const DoctorOptions& options_;
   const cluster::Cluster& cluster_;
   std::vector<Finding> findings_;
+  std::int64_t out_of_service_ = 0;  // nodes of the partition
   int count_ = 0;
 };
 

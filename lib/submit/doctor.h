@@ -30,6 +30,9 @@ struct Finding {
 // The file against what Slurm has and allows.
 std::vector<Finding> judge_site(const cluster::Cluster& cluster, const cluster::SlurmSite& site);
 
+// Of the partition that the file means: down, drained, in maintenance.
+std::int64_t nodes_out_of_service(const cluster::Cluster& cluster, const cluster::SlurmSite& site);
+
 // One of the cluster's gpus against what a node of it said. `own_version`: of this submit.
 std::vector<Finding> judge_node(const cluster::GpuEntry& gpu, const cluster::NodeReport& report,
                                 const hardware::Catalogue& catalogue,

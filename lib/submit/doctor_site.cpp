@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "lib/cluster/slurm_job.h"
@@ -45,6 +46,7 @@ class Judge {
         gpus(gpu);
       }
     }
+    left_out();
     limits();
     return std::move(findings_);
   }
@@ -181,7 +183,8 @@ class Judge {
           fmt::format("per_node: {}", most));
     } else if (fitting == 0) {
       add(Level::mend, gpu.name, fmt::format("no node has the feature '{}'", gpu.constraint),
-          fmt::format("constraint: one of {}", one_of(features)));
+          features.empty() ? std::string("leave constraint out: no node has features")
+                           : fmt::format("constraint: one of {}", one_of(features)));
     } else {
       fits(gpu, fitting);
       if (const std::int64_t wants = cluster_.slurm.cpus_per_gpu * gpu.per_node;
@@ -194,14 +197,38 @@ class Judge {
     }
   }
 
+  // GPUs of the partition that no entry asks for.
+  void left_out() {
+    std::map<std::string, std::int64_t> kinds;
+    for (const SlurmNodes* nodes : nodes_) {
+      for (const SlurmGres& gres : nodes->gres) {
+        if (gres.name != "gpu" || is_asked_for(gres)) continue;
+        kinds[gres.type.empty() ? gres.name : gres.name + ":" + gres.type] +=
+            gres.count * nodes->nodes;
+      }
+    }
+    for (const auto& [kind, count] : kinds) {
+      add(Level::note, "gpus",
+          fmt::format("the partition has {} of {}, which no entry of gpus asks for", count, kind));
+    }
+  }
+
+  bool is_asked_for(const SlurmGres& gres) const {
+    return std::ranges::any_of(cluster_.gpus, [&](const GpuEntry& gpu) {
+      if (gpu.name == "cpu") return false;
+      return gpu.request == "none" || gpu.gres.empty() || gpu.gres == gres.name ||
+             gpu.gres == gres.name + ":" + gres.type;
+    });
+  }
+
   void fits(const GpuEntry& gpu, std::int64_t nodes) {
     if (gpu.nodes > nodes) {
       add(Level::mend, gpu.name, fmt::format("nodes is {}, the partition has {}", gpu.nodes, nodes),
           fmt::format("nodes: {}", nodes));
     } else {
       add(Level::ok, gpu.name,
-          fmt::format("{} with {} {} each{}", times_text(nodes, "node"), gpu.per_node,
-                      gpu.name == "cpu" ? "ranks" : "GPUs",
+          fmt::format("{} with {} each{}", times_text(nodes, "node"),
+                      times_text(gpu.per_node, gpu.name == "cpu" ? "rank" : "GPU"),
                       gpu.nodes == 0 ? "; nodes is not said: no point is too large" : ""));
     }
   }
@@ -249,7 +276,10 @@ class Judge {
                       site_.max_jobs),
           fmt::format("limits.max_in_flight: less than {}", site_.max_jobs));
     }
-    if (cluster_.array) {
+    if (cluster_.array && cluster_.max_in_flight > 0) {
+      add(Level::note, "limits",
+          "array: auto has no effect beside max_in_flight, nor with --max-in-flight");
+    } else if (cluster_.array) {
       add(Level::ok, "limits",
           site_.max_array_size > 1 ? fmt::format("arrays of up to {}", site_.max_array_size)
                                    : "the site takes no arrays: each run is a job of its own");
@@ -268,6 +298,16 @@ class Judge {
 };
 
 }  // namespace
+
+std::int64_t nodes_out_of_service(const Cluster& cluster, const SlurmSite& site) {
+  std::int64_t out = 0;
+  for (const SlurmNodes& nodes : site.nodes) {
+    const std::string& wanted = cluster.slurm.partition;
+    if (is_down(nodes) && (wanted.empty() ? nodes.is_default : wanted == nodes.partition))
+      out += nodes.nodes;
+  }
+  return out;
+}
 
 std::vector<Finding> judge_site(const Cluster& cluster, const SlurmSite& site) {
   return Judge(cluster, site).findings();

@@ -13,7 +13,8 @@ namespace tessera::submit {
 // Where the run of a point may be placed.
 RunToPlace place_of(const sweep::Planned& point, const SubmitOptions& options);
 
-// How runs may share jobs on this cluster.
+// How runs may share jobs on this cluster. There are no arrays where only so many jobs may be in
+// flight: an array is there as a whole.
 Grouping grouping_of(cluster::Scheduler& scheduler, const SubmitOptions& options);
 
 // The jobs that would be handed over if nothing had ever been submitted: of every point and repeat,

@@ -66,8 +66,7 @@ sweep::Planned planned_of(const std::string& run, const std::string& first,
 Rerun rerun_of(const fs::path& project_dir, const std::vector<std::string>& texts) {
   const ledger::Contents contents = ledger::read_ledger(project_dir);
   if (contents.entries.empty() && contents.damage.empty()) {
-    throw Error(ExitCode::empty, project_dir.string(), "nothing was submitted here",
-                "check the project's name and --workspace");
+    throw Error(ExitCode::empty, project_dir.string(), "nothing was submitted here", kWhereIsIt);
   }
   ledger::require_undamaged(contents);
   std::map<std::string, ledger::PlannedPoint> lines;  // by the first repeat's run; the last word

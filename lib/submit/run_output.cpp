@@ -153,8 +153,7 @@ RunOutput choose_output(const fs::path& project_dir, Schedulers& schedulers,
   const ledger::Contents contents = ledger::read_ledger(project_dir);
   if (contents.entries.empty()) {
     ledger::require_undamaged(contents);
-    throw Error(ExitCode::empty, project_dir.string(), "nothing was submitted here",
-                "check the project's name and --workspace");
+    throw Error(ExitCode::empty, project_dir.string(), "nothing was submitted here", kWhereIsIt);
   }
   const auto states = ledger::run_states(contents);
   RunOutput output;

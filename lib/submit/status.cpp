@@ -14,6 +14,7 @@
 #include "lib/ledger/ledger.h"
 #include "lib/ledger/lock.h"
 #include "lib/submit/ask.h"
+#include "lib/submit/find_run.h"
 #include "lib/submit/live_jobs.h"
 #include "lib/submit/select.h"
 
@@ -27,8 +28,7 @@ namespace {
 ledger::Contents require_ledger(const fs::path& project_dir) {
   ledger::Contents contents = ledger::read_ledger(project_dir);
   if (contents.entries.empty() && contents.damage.empty()) {
-    throw Error(ExitCode::empty, project_dir.string(), "nothing was submitted here",
-                "check the project's name and --workspace");
+    throw Error(ExitCode::empty, project_dir.string(), "nothing was submitted here", kWhereIsIt);
   }
   return contents;
 }

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
+#include "lib/cluster/outcome.h"
 #include "lib/ledger/state.h"
 #include "lib/submit/job_of.h"
 #include "lib/submit/plan_lines.h"
@@ -14,6 +15,20 @@
 namespace tessera::submit {
 
 namespace {
+
+// A project whose runs are there and whose ledger is not would be run a second time.
+void require_ledger_of_runs(const SubmitState& state, const ledger::Contents& known) {
+  if (!known.entries.empty()) return;
+  std::error_code fault;
+  for (const auto& entry : std::filesystem::directory_iterator(state.project_dir, fault)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(state.options.project + "--") || !cluster::has_log(entry.path(), 1))
+      continue;
+    throw Error(ExitCode::conflict, state.project_dir.string(),
+                fmt::format("the ledger is gone, and {} has run", name),
+                fmt::format("submit --rebuild --project {} makes it anew", state.options.project));
+  }
+}
 
 // Before anything else: what earlier submits left, and where their jobs are now. True if nothing
 // was to be settled: `known` still holds.
@@ -109,6 +124,8 @@ std::deque<WaitingJob> select_runs(SubmitState& state, const ledger::Contents& c
   }
   state.progress.total = static_cast<int>(refs.size()) + adopted;
   require_budget(to_place, state.options.max_gpu_hours);
+  if (state.scheduler.cluster().array && state.options.in_flight > 0 && to_place.size() > 1)
+    state.note("no arrays: max_in_flight bounds the jobs that are there at once");
   std::deque<WaitingJob> waiting;
   for (const JobGroup& group : group_jobs(to_place, grouping_of(state.scheduler, state.options))) {
     WaitingJob& job = waiting.emplace_back();
@@ -124,6 +141,7 @@ std::deque<WaitingJob> select_runs(SubmitState& state, const ledger::Contents& c
 
 std::deque<WaitingJob> take_stock(SubmitState& state, ledger::Contents known,
                                   const sweep::Expansion& plan) {
+  require_ledger_of_runs(state, known);
   const bool was_settled = settle_what_was(state, known);
   // Large ledgers take longer to read than all else, so once where that is enough.
   if (!was_settled) known = ledger::read_ledger(state.project_dir);

@@ -330,7 +330,7 @@ std::variant<Planned, Dropped> Draft::resolve() const {
     } else {
       return dropped(DropReason::cluster,
                      fmt::format("cluster {} does not say how many CPUs a node has, and threads "
-                                 "is not set",
+                                 "is not set: --set threads=16 sets it",
                                  point.cluster));
     }
   }

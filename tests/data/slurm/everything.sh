@@ -32,7 +32,7 @@ export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}"
 PATH="$PATH":/opt/slurm/bin
 unset SLURM_JWT # a token of the submitter
 command -v module >/dev/null || . /etc/profile
-module load cuda/13.0 nccl
+module load cuda/13.0 nccl || { echo "$(hostname): modules not loaded: cuda/13.0 nccl"; exit 126; }
 export NCCL_IB_HCA=mlx5
 export NOTE='it'\''s "$HOME"'
 ulimit -l unlimited

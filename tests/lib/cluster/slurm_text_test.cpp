@@ -268,7 +268,7 @@ TEST_CASE("how a job ended, each word") {
   CHECK(ended_as("FAILED", "19:0").end == Status::start_fail);
   CHECK(ended_as("FAILED", "127:0").end == Status::start_fail);
   CHECK(ended_as("FAILED", "127:0").end_reason ==
-        "exit code 127: the trainer could not be started");
+        "exit code 127: the trainer is not there: submit doctor says where it is wanted");
   CHECK(ended_as("FAILED", "12:0").queue_s == 10);
 }
 

@@ -146,7 +146,8 @@ TEST_CASE("partition, account and qos that are not there are named with those th
 TEST_CASE("what no node has is named with what they have") {
   CHECK(faults_of_file([](Cluster& f) { f.gpus[0].gres = "gpu:a100"; }) ==
         Lines{"MEND h100_80gb: no node of the partition has gres gpu:a100 -> gres: one of "
-              "gpu:h100"});
+              "gpu:h100",
+              "note gpus: the partition has 32 of gpu:h100, which no entry of gpus asks for"});
   CHECK(faults_of_file([](Cluster& f) { f.slurm.partition = "cpu"; }).front() ==
         "MEND h100_80gb: no node of the partition has gres gpu:h100 -> a partition with GPUs, or "
         "request: none where Slurm does not hand them out");
@@ -156,6 +157,13 @@ TEST_CASE("what no node has is named with what they have") {
         Lines{"MEND h100_80gb: nodes is 5, the partition has 4 -> nodes: 4"});
   CHECK(faults_of_file([](Cluster& f) { f.gpus[0].constraint = "dgx"; }) ==
         Lines{"MEND h100_80gb: no node has the feature 'dgx' -> constraint: one of hgx, ib"});
+  SlurmSite plain = site();
+  plain.nodes[0].features.clear();
+  Cluster constrained = file();
+  constrained.gpus[0].constraint = "hgx";
+  CHECK(faults(judge_site(constrained, plain)) ==
+        Lines{"MEND h100_80gb: no node has the feature 'hgx' -> leave constraint out: no node has "
+              "features"});
   CHECK(faults_of_file([](Cluster& f) { f.gpus[0].constraint = "dgx|hgx"; }).empty());
   CHECK(faults_of_file([](Cluster& f) { f.slurm.cpus_per_gpu = 16; }) ==
         Lines{"MEND h100_80gb: 128 CPUs for the 8 GPUs of a node, which has 96 -> "
@@ -185,6 +193,12 @@ TEST_CASE("limits of the site") {
   CHECK(faults_of_file([](Cluster& f) { f.max_in_flight = 20000; }) ==
         Lines{"MEND limits: max_in_flight is 20000, the site has at most 10000 jobs -> "
               "limits.max_in_flight: less than 10000"});
+  CHECK(faults_of_file([](Cluster& f) {
+          f.array = true;
+          f.max_in_flight = 32;
+        }) == Lines{"note limits: array: auto has no effect beside max_in_flight, nor with "
+                    "--max-in-flight"});
+  CHECK(faults_of_file([](Cluster& f) { f.array = true; }).empty());
   CHECK(faults_of_site([](SlurmSite& s) { s.limits_memory = true; }).size() == 1);
   CHECK(faults_of_site([](SlurmSite& s) { s.has_accounting = false; })
             .front()
@@ -196,6 +210,8 @@ TEST_CASE("limits of the site") {
   down.nodes = 1;
   down.state = "down*";
   broken.nodes.push_back(down);
+  CHECK(nodes_out_of_service(file(), broken) == 1);
+  CHECK(nodes_out_of_service(file(), site()) == 0);
   CHECK(faults(judge_site(file(), broken)) ==
         Lines{"note partition: gpu: 5 nodes, 1 of them not to be used now"});
 }
@@ -279,7 +295,10 @@ TEST_CASE("an examination goes on after a fault and leaves no folder") {
   options.found = [&](const Finding& finding) { told.push_back(finding.about); };
   options.waiting = [](const std::string&) {};
   const auto findings = examine(fake, options);
-  CHECK(faults(findings) == Lines{"MEND h100_80gb: sbatch: no such account"});
+  CHECK(faults(findings).size() == 2);
+  CHECK(faults(findings).front().find(" was not there and was made; it can be written here") !=
+        std::string::npos);
+  CHECK(faults(findings).back() == "MEND h100_80gb: sbatch: no such account");
   CHECK(told == std::vector<std::string>{"workspace", "h100_80gb", "cpu", "cpu"});
   CHECK(std::filesystem::is_empty(folder / "runs"));
   CHECK(remembered_trainer(fake.file(), "cpu").has_value());
