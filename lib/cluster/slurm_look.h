@@ -14,7 +14,8 @@
 
 namespace tessera::cluster {
 
-inline constexpr int kNoFolderOnNode = 41;  // exit codes of the script
+inline constexpr int kNoModulesOnNode = 126;  // as of every script
+inline constexpr int kNoFolderOnNode = 41;    // exit codes of the script
 inline constexpr int kNoWritingOnNode = 42;
 
 // `job` has no runs.

@@ -41,6 +41,9 @@ std::string waiting_text(const JobState& state) {
   const std::string folder = question.folder.string();
   if (state.exit_code == kNoFolderOnNode)
     throw Error(ExitCode::io, folder, "is not there on the node", "a workspace that both see");
+  if (state.exit_code == kNoModulesOnNode)
+    throw Error(ExitCode::refused, "trainer.modules", "a node cannot load them",
+                "modules that nodes have: module avail");
   if (state.exit_code == kNoWritingOnNode)
     throw Error(ExitCode::io, folder, "cannot be written on the node");
   throw Error(ExitCode::io, folder,

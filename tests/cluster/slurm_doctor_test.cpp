@@ -117,6 +117,20 @@ TEST_CASE("doctor: what is wrong is named with what would be right") {
               "trainer --version: exit code 127: /no/trainer is not there or not executable"));
     CHECK(has(result, "-> trainer: {path: ...}, where nodes have it\n"));
   }
+  SUBCASE("modules that nodes do not have") {
+    const auto file = desk.folder() / "dev.yaml";
+    std::string text = read_file(file);
+    text.insert(text.find("trainer: {") + 10, "modules: [nothing/1.0], ");
+    desk.write("dev.yaml", text);
+    const CommandResult result = doctor();
+    CHECK(has(result, "trainer.modules: a node cannot load them; modules that nodes have"));
+    const CommandResult run =
+        desk.run("submit", plan({"--RUN", "--wait", "--sharding_strategy", "NO_SHARD"}));
+    CHECK(run.exit_code == static_cast<int>(ExitCode::runs_failed));
+    const CommandResult status = desk.run("submit", {"status"});
+    CHECK(has(status, "start-fail"));
+    CHECK(has(status, "its modules could not be loaded"));
+  }
   SUBCASE("a workspace that nodes do not see") {
     desk.write_cluster(
         fmt::format(", prologue: \"rm -rf {}/runs/.doctor/*\"", desk.folder().string()));
@@ -157,4 +171,18 @@ TEST_CASE(
       desk.run("submit", {"doctor", "-c", "./dev.yaml", "--patience", "5m"});
   CHECK(silent.exit_code == static_cast<int>(ExitCode::unreachable));
   CHECK(has(silent, "Unable to contact slurm controller"));
+}
+
+TEST_CASE("doctor: a node that is out of service is no fault of the file [alone][root]") {
+  const Desk desk("doctor-drained");
+  const auto update = [](const std::string& state) {
+    return run_command({"scontrol", "update", "nodename=node03", "state=" + state, "reason=test"})
+        .exit_code;
+  };
+  REQUIRE(update("drain") == 0);
+  const CommandResult result = desk.run("submit", {"doctor", "-c", "./dev.yaml", "--no-jobs"});
+  CHECK(update("resume") == 0);
+  CAPTURE(result.out);
+  CHECK(result.exit_code == 0);
+  CHECK(has(result, "note  partition   main: 4 nodes, 1 of them not to be used now"));
 }

@@ -246,6 +246,57 @@ TEST_CASE("a cancelled run says so: partial with figures, else cancelled") {
   }
 }
 
+// A run that was told to end says no more than that; the ledger has what the cluster said.
+TEST_CASE("a run that was ended from outside says by what, as status does") {
+  struct Case {
+    Status footer;
+    Status said;  // by the ledger
+    const char* reason;
+    Status status;
+  };
+  for (const Case& each :
+       {Case{Status::failed, Status::cancelled, "by its user", Status::cancelled},
+        {Status::failed, Status::preempted, "PREEMPTED", Status::preempted},
+        {Status::partial, Status::partial, "cancelled by its user", Status::partial}}) {
+    CAPTURE(each.reason);
+    const test::TemporaryFolder workspace;
+    test::SampleRun run = sample();
+    run.status = each.footer;
+    run.reason = "interrupted by signal 15";
+    test::write_sample(workspace.path(), run);
+    ledger::Ledger ledger(workspace / "tput", "kim", host_name());
+    ledger::Entry entry;
+    entry.op = ledger::Op::intent;
+    entry.runs = {{.run = test::name_of(run), .id = test::id_of(run)}};
+    ledger.append(entry);
+    entry.op = ledger::Op::final;
+    entry.status = each.said;
+    entry.reason = each.reason;
+    ledger.append(entry);
+    const collect::Row row = only_row(workspace.path());
+    CHECK(row.status == each.status);
+    CHECK(row.reason == each.reason);
+    CHECK(row.tokens_per_s.has_value() == (each.footer == Status::partial));
+  }
+}
+
+TEST_CASE("a log that is gone is missing in the table too") {
+  const test::TemporaryFolder workspace;
+  const test::SampleRun run = sample();
+  std::filesystem::create_directories(workspace / "tput" / test::name_of(run));
+  ledger::Ledger ledger(workspace / "tput", "kim", host_name());
+  ledger::Entry entry;
+  entry.op = ledger::Op::intent;
+  entry.runs = {{.run = test::name_of(run), .id = test::id_of(run)}};
+  ledger.append(entry);
+  entry.op = ledger::Op::final;
+  entry.status = Status::ok;
+  ledger.append(entry);
+  const collect::Row row = only_row(workspace.path());
+  CHECK(row.status == Status::missing);
+  CHECK(row.reason == "it ended ok, but its log is gone or damaged");
+}
+
 TEST_CASE("steps that were measured before a failure are no result") {
   const test::TemporaryFolder folder;
   test::SampleRun run = sample();

@@ -158,6 +158,42 @@ TEST_CASE(
   CHECK(other.submit(3).started == 1);
 }
 
+TEST_CASE("where runs are and their ledger is not, nothing is run a second time") {
+  Place place;
+  place.options.wait = true;
+  place.end_all(Status::ok);
+  CHECK(place.submit(2).ok == 2);
+  std::filesystem::remove_all(place.project() / ".tessera/ledger");
+  try {
+    place.submit(2);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::conflict);
+    CHECK(std::string(error.what()).find("submit --rebuild --project p makes it anew") !=
+          std::string::npos);
+  }
+  CHECK(place.scheduler.jobs.size() == 2);
+  // Folders of runs that never began are no reason to stop.
+  for (const int point : {1, 2})
+    std::filesystem::remove_all(place.project() / Place::run_of(point));
+  std::filesystem::create_directories(place.project() / Place::run_of(1));
+  CHECK(place.submit(2).ok == 2);
+}
+
+TEST_CASE("arrays that are asked for beside a bound on jobs in flight are told of") {
+  Place place;
+  place.scheduler.file().array = true;
+  std::vector<std::string> notes;
+  place.events.note = [&](const std::string& text) { notes.push_back(text); };
+  place.options.in_flight = 2;
+  CHECK(place.submit(4).jobs == 4);
+  CHECK(notes == std::vector<std::string>{
+                     "no arrays: max_in_flight bounds the jobs that are there at once"});
+  Place other;
+  other.scheduler.file().array = true;
+  CHECK(other.submit(4).jobs == 1);
+}
+
 TEST_CASE("a budget of GPU-hours is checked before anything is handed over") {
   Place place;
   sweep::Expansion plan = Place::plan_of(4);
