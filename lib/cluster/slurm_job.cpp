@@ -180,8 +180,10 @@ std::string SlurmJob::environment() const {
     std::string modules;
     for (const std::string& module : cluster_.trainer.modules) modules += " " + shell_word(module);
     lines.line("command -v module >/dev/null || . /etc/profile");
-    lines.line("module load{0} || {{ echo \"$(hostname): modules not loaded:{0}\"; exit 126; }}",
-               modules);
+    lines.line("no_modules=");
+    lines.line(
+        "module load{0} || {{ echo \"$(hostname): modules not loaded:{0}\"; no_modules=1; }}",
+        modules);
   }
   for (const auto& [name, value] : cluster_.env)
     lines.line("export {}={}", name, shell_word(value));

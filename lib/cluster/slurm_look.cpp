@@ -33,6 +33,8 @@ std::string slurm_look_script(const Cluster& cluster, const Job& job, const fs::
   std::string text = "#!/bin/bash\n# Asks a node what a run would find there: submit doctor.\n";
   text += slurm.head("/dev/null", {});
   text += "\n" + slurm.environment();
+  if (!cluster.trainer.modules.empty())
+    text += fmt::format("[ -z \"$no_modules\" ] || exit {}\n", kNoModulesOnNode);
   text += fmt::format("trainer={}\n", shell_word(slurm.trainer()));
   text += fmt::format("cd {} || exit {}\n", shell_word(folder.string()), kNoFolderOnNode);
   text += fmt::format("echo \"${{SLURMD_NODENAME:-$(hostname)}}\" >node || exit {}\n",

@@ -103,10 +103,18 @@ run() {
   while [ -e "log.$attempt.$restart.0.jsonl" ]; do attempt=$((attempt + 1)); done
   rm -f ".failed.$attempt.$restart"
 )sh";
-    if (cluster_.trainer.image.empty()) {
-      line("  if [ ! -x \"$trainer\" ]; then");
+    const bool has_modules = !cluster_.trainer.modules.empty();
+    const bool has_path = cluster_.trainer.image.empty();  // else it is in the image
+    if (has_modules) {
+      line("  if [ -n \"$no_modules\" ]; then");
+      line("    code=126");
+    }
+    if (has_path) {
+      line("  {} [ ! -x \"$trainer\" ]; then", has_modules ? "elif" : "if");
       line("    echo \"$trainer is not there or not executable on $(hostname)\"");
       line("    code=127");
+    }
+    if (has_modules || has_path) {
       line("  else");
       command("    ");
       line("  fi");

@@ -128,6 +128,9 @@ TEST_CASE("doctor: what is wrong is named with what would be right") {
         desk.run("submit", plan({"--RUN", "--wait", "--sharding_strategy", "NO_SHARD"}));
     CHECK(run.exit_code == static_cast<int>(ExitCode::runs_failed));
     const CommandResult status = desk.run("submit", {"status"});
+    CAPTURE(run.out);
+    CAPTURE(run.err);
+    CAPTURE(status.out);
     CHECK(has(status, "start-fail"));
     CHECK(has(status, "its modules could not be loaded"));
   }

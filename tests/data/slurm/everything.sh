@@ -32,7 +32,8 @@ export PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}"
 PATH="$PATH":/opt/slurm/bin
 unset SLURM_JWT # a token of the submitter
 command -v module >/dev/null || . /etc/profile
-module load cuda/13.0 nccl || { echo "$(hostname): modules not loaded: cuda/13.0 nccl"; exit 126; }
+no_modules=
+module load cuda/13.0 nccl || { echo "$(hostname): modules not loaded: cuda/13.0 nccl"; no_modules=1; }
 export NCCL_IB_HCA=mlx5
 export NOTE='it'\''s "$HOME"'
 ulimit -l unlimited
@@ -60,12 +61,18 @@ run() {
   # Of a script that was started again: the trainer takes the next free attempt too.
   while [ -e "log.$attempt.$restart.0.jsonl" ]; do attempt=$((attempt + 1)); done
   rm -f ".failed.$attempt.$restart"
-  env "$@" srun \
-    --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task=12 --export=ALL --mpi=none --kill-on-bad-exit=1 \
-    --wait=60 --cpu-bind=ldoms --mem-bind=local --container-image='reg.example#bench/tessera@sha256:12ab' \
-    --container-mounts=/shared:/shared,/local:/scratch:ro --no-container-mount-home --container-workdir="$PWD" \
-    --open-mode=append --output="out.$attempt.$restart.%t" \
-    sh -c "$task" "$trainer" ".failed.$attempt.$restart" || code=$?
+  if [ -n "$no_modules" ]; then
+    code=126
+  else
+    env "$@" srun \
+      --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task=12 --export=ALL --mpi=none \
+      --kill-on-bad-exit=1 --wait=60 --cpu-bind=ldoms --mem-bind=local \
+      --container-image='reg.example#bench/tessera@sha256:12ab' \
+      --container-mounts=/shared:/shared,/local:/scratch:ro --no-container-mount-home \
+      --container-workdir="$PWD" \
+      --open-mode=append --output="out.$attempt.$restart.%t" \
+      sh -c "$task" "$trainer" ".failed.$attempt.$restart" || code=$?
+  fi
   if [ -s ".failed.$attempt.$restart" ]; then
     read -r code <".failed.$attempt.$restart"
     rm -f ".failed.$attempt.$restart"
