@@ -67,11 +67,11 @@ fs::path workspace_of(const SubmitRequest& request, const Plan& plan,
     }
     if (first == nullptr) first = cluster;
   }
-  const std::string of_cluster = first != nullptr ? first->workspace : "";
-  fs::path workspace = ledger::resolve_workspace(plan.project, request.workspace, of_cluster);
-  if (!of_cluster.empty() && workspace != fs::absolute(of_cluster).lexically_normal()) {
+  fs::path workspace = ledger::resolve_workspace(plan.project, request.workspace,
+                                                 first != nullptr ? first->workspace : "");
+  if (first != nullptr && workspace != fs::absolute(first->workspace).lexically_normal()) {
     fmt::print(stderr, "submit: runs of {} are in {}, not in the workspace of cluster {}, {}\n",
-               plan.project, workspace.string(), first->name, of_cluster);
+               plan.project, workspace.string(), first->name, first->workspace);
   }
   return workspace;
 }

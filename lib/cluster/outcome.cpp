@@ -138,6 +138,10 @@ Outcome outcome_of_cancelled(const Outcome& outcome) {
     told.status = Status::cancelled;
     told.reason = "by its user";
   }
+  if (outcome.status == Status::missing) {
+    told.status = Status::cancelled;
+    told.reason = "by its user, before its turn";
+  }
   return told;
 }
 

@@ -38,8 +38,8 @@ struct End {
 Outcome outcome_of_attempt(const std::filesystem::path& run_dir, int attempt, const End& end);
 
 // Of an attempt that a person told to end (`submit cancel`): its own log says only that it was
-// interrupted. With measured steps it stays partial, for its figures are true; without any it is
-// cancelled; what ended for another reason keeps that.
+// interrupted. With measured steps it stays partial, for its figures are true; without any, and if
+// its turn never came, it is cancelled; what ended for another reason keeps that.
 Outcome outcome_of_cancelled(const Outcome& outcome);
 
 // Whether rank 0's log of the attempt has a footer that can be read, and it says `status`.

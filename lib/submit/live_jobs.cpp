@@ -61,7 +61,8 @@ cluster::Outcome outcome_of(const LiveJob& live, std::size_t index, const JobSta
 void finish(const LiveJob& live, std::size_t index, const JobState& state,
             const IsCancelled& is_cancelled, cluster::Outcome outcome, Resolved& result) {
   const ledger::RunRef& ref = live.refs[index];
-  const bool may_be = outcome.status == Status::partial || outcome.status == Status::failed;
+  const bool may_be = outcome.status == Status::partial || outcome.status == Status::failed ||
+                      outcome.status == Status::missing;
   if (may_be && is_cancelled(ref)) outcome = cluster::outcome_of_cancelled(outcome);
   ledger::Entry entry = final_entry(live, ref, state, outcome);
   result.ended.push_back({std::move(entry), std::move(outcome)});

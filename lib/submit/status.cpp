@@ -168,8 +168,10 @@ Cancellation cancel_runs(const fs::path& project_dir, Schedulers& schedulers,
         live.refs, [&](const ledger::RunRef& ref) { return asked_for(ref.run); });
     if (!mine || named == 0) continue;
     if (named != std::ssize(live.refs)) {
-      throw Error(ExitCode::refused, live.job.name,
-                  fmt::format("job {} holds {} runs that have not ended, not all of them named",
+      const auto one = std::ranges::find_if(
+          live.refs, [&](const ledger::RunRef& ref) { return asked_for(ref.run); });
+      throw Error(ExitCode::refused, one->run,
+                  fmt::format("its job {} holds {} runs that have not ended, not all of them named",
                               live.job.job, live.refs.size()),
                   "name all of them, or cancel the project");
     }

@@ -126,6 +126,13 @@ std::deque<WaitingJob> select_runs(SubmitState& state, const ledger::Contents& c
   require_budget(to_place, state.options.max_gpu_hours);
   if (state.scheduler.cluster().array && state.options.in_flight > 0 && to_place.size() > 1)
     state.note("no arrays: max_in_flight bounds the jobs that are there at once");
+  const auto unknown =
+      std::ranges::count_if(to_place, [](const RunToPlace& run) { return run.seconds <= 0; });
+  if (state.options.pack_s > 0 && unknown > 0) {
+    state.note(fmt::format("{} run{} not packed: how long {} nobody can estimate; --time says it",
+                           unknown, unknown == 1 ? " is" : "s are",
+                           unknown == 1 ? "it takes" : "they take"));
+  }
   std::deque<WaitingJob> waiting;
   for (const JobGroup& group : group_jobs(to_place, grouping_of(state.scheduler, state.options))) {
     WaitingJob& job = waiting.emplace_back();

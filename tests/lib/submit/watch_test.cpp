@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "lib/base/process.h"
 #include "tests/lib/submit/place.h"
 
 using namespace tessera;
@@ -65,6 +66,37 @@ TEST_CASE("runs of an allocation end one by one; those whose turn never came are
   CHECK(states.at(Place::run_of(3)).attempts[0].status == Status::missing);
   CHECK(states.at(Place::run_of(3)).attempts[0].reason ==
         "its allocation ended before its turn: TIMEOUT after 00:15:00");
+}
+
+TEST_CASE(
+    "runs of a cancelled allocation whose turn never came are cancelled, as those alone are") {
+  Place place;
+  place.options.pack_s = 3600;
+  place.options.time_of = [](const sweep::Planned&) {
+    return RunTime{.seconds = 120, .limit_s = 300};
+  };
+  CHECK(place.submit(3).jobs == 1);
+  {
+    ledger::Ledger ledger(place.project(), user_name(), host_name());
+    ledger::Entry cancel;
+    cancel.op = Op::cancel;
+    cancel.cluster = "fake";
+    cancel.runs = place.entries(Op::intent).front().runs;
+    ledger.append(cancel);
+  }
+  place.write_log(Place::run_of(1), Status::ok);
+  auto& state = place.scheduler.jobs["101"].state;
+  state.phase = Phase::ended;
+  state.end = Status::cancelled;
+  state.end_reason = "CANCELLED by 1000";
+  place.submit(3);
+  const auto states = place.states();
+  CHECK(states.at(Place::run_of(1)).attempts[0].status == Status::ok);
+  for (const int point : {2, 3}) {
+    const auto& attempt = states.at(Place::run_of(point)).attempts[0];
+    CHECK(attempt.status == Status::cancelled);
+    CHECK(attempt.reason == "by its user, before its turn");
+  }
 }
 
 TEST_CASE("elements of an array have ids of their own, also where the reply was lost") {
