@@ -25,17 +25,22 @@ Json trainer_of(const cluster::Cluster& cluster) {
           {"modules", cluster.trainer.modules}};
 }
 
+// What cannot be read is as if nothing had been asked.
 Json read_known(const cluster::Cluster& cluster) {
+  const Json nothing = {
+      {"tessera_trainers", 1}, {"trainer", trainer_of(cluster)}, {"gpus", Json::object()}};
   try {
     const auto text = read_file_if_exists(file_of(cluster));
     Json known = Json::parse(text.value_or("{}"), nullptr, false);
-    if (known.is_object() && known.value("tessera_trainers", 0) == 1 &&
-        known.value("trainer", Json()) == trainer_of(cluster) && known["gpus"].is_object())
-      return known;
+    const bool fits = known.is_object() && known.value("tessera_trainers", 0) == 1 &&
+                      known.value("trainer", Json()) == trainer_of(cluster) &&
+                      known["gpus"].is_object();
+    return fits ? known : nothing;
   } catch (const Error&) {
+    return nothing;
   } catch (const Json::exception&) {
+    return nothing;
   }
-  return {{"tessera_trainers", 1}, {"trainer", trainer_of(cluster)}, {"gpus", Json::object()}};
 }
 
 }  // namespace
