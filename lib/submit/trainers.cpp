@@ -27,7 +27,7 @@ Json trainer_of(const cluster::Cluster& cluster) {
 
 // What cannot be read is as if nothing had been asked.
 Json read_known(const cluster::Cluster& cluster) {
-  const Json nothing = {
+  Json nothing = {
       {"tessera_trainers", 1}, {"trainer", trainer_of(cluster)}, {"gpus", Json::object()}};
   try {
     const auto text = read_file_if_exists(file_of(cluster));
