@@ -341,7 +341,7 @@ class Writer {
                  : ""));
     line("  rate_per_s: 5", "submissions");
     line("  array: never",
-         fmt::format("auto: runs of one shape as an array{}",
+         fmt::format("auto: runs of one shape as an array{}; not beside max_in_flight",
                      site_.max_array_size > 0
                          ? fmt::format(", of {} at most (MaxArraySize)", site_.max_array_size)
                          : ""));
