@@ -164,8 +164,9 @@ std::vector<LiveJob> confirmed(const LiveJob& live, const std::string& id) {
 std::vector<LiveJob> live_jobs(const fs::path& project_dir,
                                const std::map<std::string, ledger::RunState>& states,
                                const std::string& user, const std::string& cluster) {
-  // By when, cluster and job; a job's runs in their order.
-  using Key = std::tuple<std::string, std::string, std::string, std::string>;
+  // By when, cluster and job; a job's runs in their order. Of one millisecond the smaller id is the
+  // older one.
+  using Key = std::tuple<std::string, std::string, std::size_t, std::string, std::string>;
   std::map<Key, std::vector<Member>> jobs;
   for (const auto& [run, state] : states) {
     for (const ledger::AttemptState& attempt : state.attempts) {
@@ -173,13 +174,14 @@ std::vector<LiveJob> live_jobs(const fs::path& project_dir,
       if (!cluster.empty() && attempt.cluster != cluster) continue;
       const std::string name =
           attempt.name.empty() ? sweep::job_name(run, attempt.attempt) : attempt.name;
-      jobs[{attempt.since_utc, attempt.cluster, name, attempt.confirmed ? attempt.job : ""}]
-          .push_back({&state, &attempt});
+      const std::string job = attempt.confirmed ? attempt.job : "";
+      jobs[{attempt.since_utc, attempt.cluster, job.size(), job, name}].push_back(
+          {&state, &attempt});
     }
   }
   std::vector<LiveJob> result;
   for (auto& [key, members] : jobs) {
-    const auto& [since_utc, of_cluster, name, job] = key;
+    const auto& [since_utc, of_cluster, digits, job, name] = key;
     std::ranges::sort(members, {}, [](const Member& member) { return member.attempt->index; });
     LiveJob& live = result.emplace_back();
     live.cluster = of_cluster;

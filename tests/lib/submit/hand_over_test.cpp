@@ -182,6 +182,29 @@ TEST_CASE("no more than max_in_flight jobs are on the cluster at once") {
   }
 }
 
+TEST_CASE(
+    "jobs of an earlier submit are in the order of their hand-over, also within a millisecond") {
+  std::map<std::string, ledger::RunState> states;
+  const auto add = [&](const char* run, const char* job, const char* utc) {
+    ledger::RunState& state = states[run];
+    state.ref.run = run;
+    ledger::AttemptState& attempt = state.attempts.emplace_back();
+    attempt.last = Op::accepted;
+    attempt.user = "kim";
+    attempt.cluster = "fake";
+    attempt.job = job;
+    attempt.confirmed = true;
+    attempt.since_utc = utc;
+  };
+  add("p--a", "1000", "2026-11-30T05:00:00.007Z");
+  add("p--b", "999", "2026-11-30T05:00:00.007Z");
+  add("p--c", "1001", "2026-11-30T05:00:00.006Z");
+  std::vector<std::string> jobs;
+  for (const LiveJob& live : live_jobs("/none", states, "kim", "fake"))
+    jobs.push_back(live.job.job);
+  CHECK(jobs == std::vector<std::string>{"1001", "999", "1000"});
+}
+
 TEST_CASE("a cluster that cannot be asked stops a submit before it hands anything over") {
   Place place;
   place.submit(1);
