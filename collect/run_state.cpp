@@ -263,7 +263,9 @@ Outcome outcome_without_files(const AttemptState* submitted) {
       // Without a log even an ok of the cluster is no result.
       if (!submitted->status || *submitted->status == Status::ok ||
           *submitted->status == Status::partial) {
-        return with({}, Status::missing, "it ended ok, but its log is gone or damaged");
+        return with({}, Status::missing,
+                    fmt::format("it ended {}, but its log is gone or damaged",
+                                to_text(submitted->status.value_or(Status::ok))));
       }
       return with({}, *submitted->status, submitted->reason);
     case Op::cancel:

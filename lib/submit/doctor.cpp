@@ -154,10 +154,11 @@ class Examination {
 
   bool workspace() {
     try {
-      const bool was_there = fs::exists(options_.workspace);
+      std::error_code ignored;
+      const bool was_there = fs::exists(options_.workspace, ignored);
       const Meeting meeting(options_.workspace, name_of("workspace"));
       const double free_gib =
-          static_cast<double>(fs::space(options_.workspace).available) / (1 << 30);
+          static_cast<double>(fs::space(options_.workspace, ignored).available) / (1 << 30);
       add(free_gib < 1 || !was_there ? Level::note : Level::ok, "workspace",
           fmt::format("{} {}can be written here, {:.0f} GiB free", options_.workspace.string(),
                       was_there ? "" : "was not there and was made; it ", free_gib));

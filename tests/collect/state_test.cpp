@@ -65,6 +65,18 @@ ProcessRef dead_process() {
   return process;
 }
 
+// The ledger of a run that was about to be handed over, and what came then.
+void submitted(const std::filesystem::path& workspace, const test::SampleRun& run,
+               ledger::Entry then) {
+  ledger::Ledger ledger(workspace / "tput", "kim", host_name());
+  ledger::Entry intent;
+  intent.op = ledger::Op::intent;
+  intent.runs = {{.run = test::name_of(run), .id = test::id_of(run)}};
+  ledger.append(intent);
+  then.runs = intent.runs;
+  ledger.append(std::move(then));
+}
+
 }  // namespace
 
 TEST_CASE("a log cut at any byte gives the right row or says that it is incomplete") {
@@ -232,13 +244,7 @@ TEST_CASE("a cancelled run says so: partial with figures, else cancelled") {
     run.reason = "interrupted by signal 15";
     test::write_sample(workspace.path(), run);
     CHECK(only_row(workspace.path()).reason == "interrupted by signal 15");
-    ledger::Ledger ledger(workspace / "tput", "kim", host_name());
-    ledger::Entry entry;
-    entry.op = ledger::Op::intent;
-    entry.runs = {{.run = test::name_of(run), .id = test::id_of(run)}};
-    ledger.append(entry);
-    entry.op = ledger::Op::cancel;
-    ledger.append(entry);
+    submitted(workspace.path(), run, {.op = ledger::Op::cancel});
     const collect::Row row = only_row(workspace.path());
     CHECK(row.status == (with_steps ? Status::partial : Status::cancelled));
     CHECK(row.reason == (with_steps ? "cancelled by its user" : "by its user"));
@@ -264,15 +270,8 @@ TEST_CASE("a run that was ended from outside says by what, as status does") {
     run.status = each.footer;
     run.reason = "interrupted by signal 15";
     test::write_sample(workspace.path(), run);
-    ledger::Ledger ledger(workspace / "tput", "kim", host_name());
-    ledger::Entry entry;
-    entry.op = ledger::Op::intent;
-    entry.runs = {{.run = test::name_of(run), .id = test::id_of(run)}};
-    ledger.append(entry);
-    entry.op = ledger::Op::final;
-    entry.status = each.said;
-    entry.reason = each.reason;
-    ledger.append(entry);
+    submitted(workspace.path(), run,
+              {.op = ledger::Op::final, .status = each.said, .reason = each.reason});
     const collect::Row row = only_row(workspace.path());
     CHECK(row.status == each.status);
     CHECK(row.reason == each.reason);
@@ -284,17 +283,14 @@ TEST_CASE("a log that is gone is missing in the table too") {
   const test::TemporaryFolder workspace;
   const test::SampleRun run = sample();
   std::filesystem::create_directories(workspace / "tput" / test::name_of(run));
-  ledger::Ledger ledger(workspace / "tput", "kim", host_name());
-  ledger::Entry entry;
-  entry.op = ledger::Op::intent;
-  entry.runs = {{.run = test::name_of(run), .id = test::id_of(run)}};
-  ledger.append(entry);
-  entry.op = ledger::Op::final;
-  entry.status = Status::ok;
-  ledger.append(entry);
-  const collect::Row row = only_row(workspace.path());
+  submitted(workspace.path(), run, {.op = ledger::Op::final, .status = Status::ok});
+  collect::Row row = only_row(workspace.path());
   CHECK(row.status == Status::missing);
   CHECK(row.reason == "it ended ok, but its log is gone or damaged");
+  submitted(workspace.path(), run, {.op = ledger::Op::final, .status = Status::partial});
+  row = only_row(workspace.path());
+  CHECK(row.status == Status::missing);
+  CHECK(row.reason == "it ended partial, but its log is gone or damaged");
 }
 
 TEST_CASE("steps that were measured before a failure are no result") {
