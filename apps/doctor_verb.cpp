@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <map>
 
+#include "apps/interrupts.h"
 #include "apps/progress.h"
 #include "lib/base/command.h"
 #include "lib/base/error.h"
@@ -22,16 +22,6 @@ namespace {
 
 using submit::Finding;
 using Level = Finding::Level;
-
-std::atomic<bool> g_interrupted{false};
-
-void catch_interrupts() {
-  struct sigaction action{};
-  action.sa_handler = [](int) { g_interrupted = true; };
-  sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
 
 const char* word(Level level) {
   switch (level) {
@@ -69,7 +59,7 @@ int run_doctor(const SubmitRequest& request) {
   names.insert(names.end(), request.names.begin(), request.names.end());
   if (names.empty())
     throw Error(ExitCode::usage, "submit doctor", "which cluster?", "write submit doctor -c NAME");
-  catch_interrupts();
+  const std::atomic<bool>& interrupted = catch_interrupts();
   std::map<Level, int> counts;
   std::vector<cluster::Cluster> clusters;
   for (const std::string& name : names)
@@ -87,7 +77,7 @@ int run_doctor(const SubmitRequest& request) {
     options.own_version = own_version();
     options.asks_nodes = !request.no_jobs;
     if (request.patience_s > 0) options.patience_s = static_cast<double>(request.patience_s);
-    options.interrupted = [] { return g_interrupted.load(); };
+    options.interrupted = [&] { return interrupted.load(); };
     options.found = [&](const Finding& finding) {
       line.clear();
       print(finding, width);

@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <atomic>
-#include <csignal>
 #include <filesystem>
 #include <map>
 #include <vector>
 
 #include "apps/detach.h"
+#include "apps/interrupts.h"
 #include "apps/plan_share.h"
 #include "apps/progress.h"
 #include "lib/base/clock.h"
@@ -27,19 +27,6 @@ namespace tessera::apps {
 namespace fs = std::filesystem;
 
 namespace {
-
-// Set by the handler: the running points are told to end, no more are started.
-std::atomic<bool> g_interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-void handle_interrupts() {
-  struct sigaction action{};
-  action.sa_handler = [](int) { g_interrupted = true; };
-  sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGHUP, &action, nullptr);
-}
 
 // "3 not ok before (2 oom, 1 start-fail)", or "".
 std::string not_ok_text(const std::map<runlog::Status, int>& counts) {
@@ -251,7 +238,7 @@ class Reporter {
 
 int run_plan(const SubmitRequest& request, const Plan& plan) {
   require_runnable(request, plan);
-  handle_interrupts();
+  const std::atomic<bool>& interrupted = catch_interrupts();
   const double start_s = monotonic_seconds();
   const auto clusters = clusters_of(plan);
   const fs::path workspace = workspace_of(request, plan, clusters);
@@ -263,7 +250,7 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
   submit::SubmitReport sum;
   bool first = true;
   for (const cluster::Cluster* cluster : clusters) {
-    if (g_interrupted) break;
+    if (interrupted) break;
     const auto scheduler = cluster::make_scheduler(*cluster, user_name());
     const bool waits = request.wait || !scheduler->queues();
     sweep::Expansion share = share_of(plan, cluster->name, first);
@@ -277,9 +264,9 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
       submit::SubmitEvents events = reporter.events();
       detachment.hook(events, workspace / plan.project);
       const submit::SubmitReport report =
-          submit::submit_plan(share, *scheduler, options, events, g_interrupted);
+          submit::submit_plan(share, *scheduler, options, events, interrupted);
       add(sum, report, again);
-      if (!waits || g_interrupted || report.gave_up || (again && report.started == 0)) break;
+      if (!waits || interrupted || report.gave_up || (again && report.started == 0)) break;
     }
   }
   fmt::print("{} in {}\n", summary(sum, request.only),
@@ -287,12 +274,12 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
   fmt::print(
       "Where it stands: submit status {0}\nThe table:       collect {0}\nRuns:            {1}\n",
       plan.project, (workspace / plan.project).string());
-  if (g_interrupted) {
+  if (interrupted) {
     throw Error(ExitCode::interrupted, "", "interrupted",
                 sum.on_cluster > 0 ? "jobs on the cluster go on; submit cancel ends them"
                                    : "the same command goes on with what is missing");
   }
-  require_all_ok(sum, plan.project, g_interrupted);
+  require_all_ok(sum, plan.project, interrupted);
   return 0;
 }
 
