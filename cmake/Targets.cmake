@@ -8,7 +8,8 @@ if(TESSERA_WERROR)
 endif()
 
 function(tessera_flags target)
-  target_compile_options(${target} PRIVATE ${TESSERA_WARNINGS})
+  # nvcc's output does not keep to -Wpedantic.
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${TESSERA_WARNINGS}>")
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   # Older than every node that trains: vector kernels are chosen at run time.
   target_compile_options(${target} PRIVATE -march=x86-64-v2)

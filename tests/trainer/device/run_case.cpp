@@ -14,17 +14,15 @@ std::byte* HostMemory::operator()(std::int64_t bytes) {
   return blocks_.back().get();
 }
 
-Outcome run_case(const Case& c, DType dtype, int threads, const Overrides& overrides,
-                 const cpu::Kernels* kernels) {
-  const auto device = kernels == nullptr ? cpu_device(threads) : cpu::cpu_device(threads, *kernels);
-  HostMemory memory;
-  Arena arena(*device, dtype, [&](std::int64_t bytes) { return memory(bytes); }, overrides);
+Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
+                 const Overrides& overrides) {
+  Arena arena(device, dtype, allocate, overrides);
   const std::vector<Op> ops = c.build(arena);
   std::int64_t workspace = 0;
-  for (const Op& op : ops) workspace = std::max(workspace, device->workspace_bytes(op));
-  device->prepare(ops, {memory(workspace), static_cast<std::size_t>(workspace)});
-  device->seal();
-  for (const Op& op : ops) device->run(Stream::compute, op, {});
+  for (const Op& op : ops) workspace = std::max(workspace, device.workspace_bytes(op));
+  device.prepare(ops, {allocate(workspace), static_cast<std::size_t>(workspace)});
+  device.seal();
+  for (const Op& op : ops) device.run(Stream::compute, op, {});
   Outcome outcome;
   outcome.compared = arena.compared();
   for (const std::string& name : outcome.compared) outcome.values[name] = arena.values(name);
@@ -37,6 +35,13 @@ Outcome run_case(const Case& c, DType dtype, int threads, const Overrides& overr
   outcome.bytes = arena.bytes();
   outcome.overrun = arena.overrun();
   return outcome;
+}
+
+Outcome run_case(const Case& c, DType dtype, int threads, const Overrides& overrides,
+                 const cpu::Kernels* kernels) {
+  const auto device = kernels == nullptr ? cpu_device(threads) : cpu::cpu_device(threads, *kernels);
+  HostMemory memory;
+  return run_case(c, dtype, *device, [&](std::int64_t bytes) { return memory(bytes); }, overrides);
 }
 
 double distance(const Values& a, const Values& b) {

@@ -1,4 +1,4 @@
-// Runs a case on the CPU device, as a trainer would: prepare, seal, run.
+// Runs a case on a device, as a trainer would: prepare, seal, run.
 #pragma once
 
 #include <cstdlib>
@@ -30,7 +30,11 @@ struct Outcome {
   std::vector<std::string> overrun;
 };
 
-// kernels: null for the best.
+// On a new device, with memory of it from `allocate`.
+Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
+                 const Overrides& overrides = {});
+
+// On the CPU. kernels: null for the best.
 Outcome run_case(const Case& c, DType dtype, int threads = 2, const Overrides& overrides = {},
                  const cpu::Kernels* kernels = nullptr);
 

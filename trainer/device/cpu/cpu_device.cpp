@@ -15,14 +15,13 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "trainer/device/cpu/fingerprint.h"
+#include "trainer/device/check.h"
 #include "trainer/device/cpu/operations.h"
 #include "trainer/device/cpu/pages.h"
+#include "trainer/device/fingerprint.h"
 
 namespace tessera::trainer {
 namespace {
-
-using cpu::Fingerprint;
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -66,14 +65,14 @@ class CpuDevice final : public Device {
       throw Error(ExitCode::internal, "prepare", "the workspace is not aligned to 64 bytes");
     }
     for (const Op& op : all) {
-      cpu::check(op);
+      check(op);
       const std::int64_t need = workspace_bytes(op);
       if (need > static_cast<std::int64_t>(workspace.size())) {
         throw Error(
             ExitCode::unsupported, op_name(op),
             fmt::format("needs {} bytes of workspace, {} were given", need, workspace.size()));
       }
-      prepared_.insert(cpu::fingerprint(op));
+      prepared_.insert(fingerprint(op));
     }
     // Earlier operations may need the larger of two workspaces.
     if (workspace.size() > workspace_.size()) workspace_ = workspace;
@@ -82,11 +81,11 @@ class CpuDevice final : public Device {
   void seal() override { sealed_ = true; }
 
   void run(Stream, const Op& op, Tag) override {
-    if (!prepared_.contains(cpu::fingerprint(op))) {
+    if (!prepared_.contains(fingerprint(op))) {
       if (sealed_) {
         throw Error(ExitCode::internal, op_name(op), "was not prepared before the device's seal");
       }
-      cpu::check(op);
+      check(op);
       if (workspace_bytes(op) > static_cast<std::int64_t>(workspace_.size())) {
         throw Error(ExitCode::internal, op_name(op), "needs workspace and was not prepared");
       }
@@ -126,7 +125,7 @@ class CpuDevice final : public Device {
   const cpu::Kernels& kernels_;
   DeviceInfo info_;
   std::vector<cpu::Pages> pools_;
-  std::unordered_set<Fingerprint, cpu::FingerprintHash> prepared_;
+  std::unordered_set<Fingerprint, FingerprintHash> prepared_;
   std::span<std::byte> workspace_;
   bool sealed_ = false;
   std::array<double, kEvents> times_{};

@@ -1,4 +1,4 @@
-// The operations on the CPU, each threaded by OpenMP. Checked before: cpu_check.
+// The operations on the CPU, each threaded by OpenMP. Checked before: device/check.h.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,6 @@ struct Context {
   int threads;
   std::span<std::byte> workspace;  // at least workspace_bytes(op), 256-byte aligned
 };
-
-// Error(unsupported) for what the device cannot do, Error(internal) for an operation whose parts do
-// not fit together. Both say which operation and what is wrong.
-void check(const Op& op);
 
 // Scratch of the operation with this many threads.
 std::int64_t workspace_bytes(const Op& op, int threads);

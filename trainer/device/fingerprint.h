@@ -7,7 +7,7 @@
 
 #include "trainer/device/ops.h"
 
-namespace tessera::trainer::cpu {
+namespace tessera::trainer {
 
 struct Fingerprint {
   std::uint64_t first = 0;
@@ -21,4 +21,4 @@ struct FingerprintHash {
 
 Fingerprint fingerprint(const Op& op);
 
-}  // namespace tessera::trainer::cpu
+}  // namespace tessera::trainer

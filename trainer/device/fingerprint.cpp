@@ -1,11 +1,11 @@
-#include "trainer/device/cpu/fingerprint.h"
+#include "trainer/device/fingerprint.h"
 
 #include <bit>
 #include <type_traits>
 
 #include "trainer/device/fields.h"
 
-namespace tessera::trainer::cpu {
+namespace tessera::trainer {
 namespace {
 
 // Multiplication by an odd constant and a shift are both invertible, so each state depends on all
@@ -55,4 +55,4 @@ Fingerprint fingerprint(const Op& op) {
   return mixer.result();
 }
 
-}  // namespace tessera::trainer::cpu
+}  // namespace tessera::trainer

@@ -1,13 +1,14 @@
-// What must hold of an operation's shapes and dtypes, so that kernels need not ask.
+#include "trainer/device/check.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "lib/base/error.h"
-#include "trainer/device/cpu/operations.h"
+#include "trainer/device/parts.h"
 
-namespace tessera::trainer::cpu {
+namespace tessera::trainer {
 namespace {
 
 DType compute_dtype(DType dtype) {
@@ -88,7 +89,7 @@ void rules(const Gemm& o, const Checker& c) {
   }
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   c.supported(std::max({m, n, k, o.a.ld, o.b.ld, o.d.ld}) <= kMost,
-              "a dimension over 2^31 - 1 is more than OpenBLAS takes");
+              "a dimension over 2^31 - 1 is more than libraries take");
 }
 
 void rules(const BiasGrad& o, const Checker& c) {
@@ -269,4 +270,4 @@ void check(const Op& op) {
   std::visit([&checker](const auto& o) { rules(o, checker); }, op);
 }
 
-}  // namespace tessera::trainer::cpu
+}  // namespace tessera::trainer

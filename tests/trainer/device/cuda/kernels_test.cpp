@@ -1,0 +1,51 @@
+// Our own kernels, emulated, against the CPU device: every case of the table, with the threads of a
+// block in every order.
+#include <doctest/doctest.h>
+
+#include "tests/trainer/device/cuda/emulated_device.h"
+#include "tests/trainer/device/run_case.h"
+#include "trainer/device/cuda/emulator.h"
+
+using namespace tessera;
+using namespace tessera::trainer;
+using namespace tessera::trainer::test;
+
+namespace {
+
+using cuda::emulator::Order;
+
+Outcome run_emulated(const Case& c, DType dtype, int multiprocessors = 3) {
+  const auto device = emulated_device(multiprocessors);
+  HostMemory memory;
+  return run_case(c, dtype, *device, [&](std::int64_t bytes) { return memory(bytes); });
+}
+
+}  // namespace
+
+TEST_CASE("emulated kernels agree with f64 as far as the CPU device must, in every order") {
+  for (const Case& c : cases()) {
+    CAPTURE(c.name);
+    const Outcome reference = run_case(c, c.has_f64 ? DType::f64 : DType::f32);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      CAPTURE(bytes_of(dtype));
+      if (!c.has_f64 && dtype == DType::bf16) continue;
+      std::vector<std::byte> bytes;
+      for (const Order order : {Order::forward, Order::reversed, Order::random}) {
+        CAPTURE(static_cast<int>(order));
+        cuda::emulator::options().order = order;
+        const Outcome outcome = run_emulated(c, dtype);
+        CHECK(outcome.overrun.empty());
+        for (const std::string& name : outcome.compared) {
+          CAPTURE(name);
+          CHECK(distance(outcome.values.at(name), reference.values.at(name)) <=
+                (dtype == DType::f32 ? c.f32_tolerance : c.bf16_tolerance));
+        }
+        if (order == Order::forward) bytes = outcome.bytes;
+        CHECK(outcome.bytes == bytes);
+      }
+      cuda::emulator::options().order = Order::forward;
+      // Grids that stride give the same bits for any number of multiprocessors.
+      CHECK(run_emulated(c, dtype, 1).bytes == bytes);
+    }
+  }
+}

@@ -1,0 +1,20 @@
+// Where a kernel is launched, for nvcc, the C++ compiler and the emulator alike: no CUDA header.
+#pragma once
+
+namespace tessera::trainer::cuda {
+
+struct Launch {
+  void* stream = nullptr;   // a cudaStream_t
+  int multiprocessors = 1;  // of the GPU: grids that stride over their work are sized by it
+};
+
+// Blocks in x (at most 2^31 - 1) and y (at most 65535).
+struct Grid {
+  unsigned x = 1;
+  unsigned y = 1;
+};
+
+// Error(failed) naming the kernel and the fault, if `status`, a cudaError_t, is one.
+void check_launch(const char* kernel, int status);
+
+}  // namespace tessera::trainer::cuda

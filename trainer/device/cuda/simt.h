@@ -1,0 +1,203 @@
+// The vocabulary that our own kernels are written in, and all that they may use of CUDA. The same
+// source is compiled twice: by nvcc, in namespace gpu, and by the C++ compiler, in namespace
+// emulated, where emulator.h runs the threads of a block on the CPU. So CI runs the very kernels
+// that a GPU runs, in any order of threads and under the sanitizers.
+//
+// A kernel is a function
+//
+//   SIMT_KERNEL(kThreads) void name(float* y, const float* x, std::int64_t n) { ... }
+//
+// of a one-dimensional block of kThreads threads, a multiple of the warp, in a grid of blocks (x,
+// y). It may use thread(), block(), block_y(), blocks(), blocks_y(), SIMT_SHARED, sync(),
+// shuffle_xor(), 16-byte loads and stores, and the functions of <cmath>. Every thread of a block
+// must come to every sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one
+// order, so their bits are the same in every run.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "trainer/device/cuda/launch.h"
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+
+#define TESSERA_SIMT gpu
+// Not static: a template's kernel is one function in all of a program.
+#define SIMT_KERNEL(threads) __global__ __launch_bounds__(threads)
+#define SIMT_FUNCTION __device__ __forceinline__
+#define SIMT_UNROLL _Pragma("unroll")
+#define SIMT_SHARED(type, name, count) __shared__ type name[count]
+#else
+#include <cstring>
+
+#include "trainer/device/cuda/emulator.h"
+
+#define TESSERA_SIMT emulated
+#define SIMT_KERNEL(threads)
+#define SIMT_FUNCTION inline
+#define SIMT_UNROLL
+// Memory of the block, filled with NaN before any thread comes here.
+#define SIMT_SHARED(type, name, count)       \
+  static const char name##_place = 0;        \
+  auto& name = *static_cast<type(*)[count]>( \
+      ::tessera::trainer::cuda::emulator::shared_memory(&name##_place, sizeof(type[count])))
+#endif
+
+namespace tessera::trainer::cuda::TESSERA_SIMT {
+
+inline constexpr int kWarp = 32;
+
+// bf16 as it is stored.
+struct alignas(2) Bf16 {
+  std::uint16_t bits;
+};
+
+#if defined(__CUDACC__)
+
+SIMT_FUNCTION int thread() {
+  return static_cast<int>(threadIdx.x);
+}
+// Block (x, y) of how many in each direction.
+SIMT_FUNCTION std::int64_t block() {
+  return blockIdx.x;
+}
+SIMT_FUNCTION std::int64_t block_y() {
+  return blockIdx.y;
+}
+SIMT_FUNCTION std::int64_t blocks() {
+  return gridDim.x;
+}
+SIMT_FUNCTION std::int64_t blocks_y() {
+  return gridDim.y;
+}
+// What threads of the block wrote before it, all of them see after it.
+SIMT_FUNCTION void sync() {
+  __syncthreads();
+}
+// `value` of the lane whose number differs in these bits. No fence for memory.
+template <class T>
+SIMT_FUNCTION T shuffle_xor(T value, int lane_bits) {
+  return __shfl_xor_sync(0xffffffffU, value, lane_bits);
+}
+
+SIMT_FUNCTION float to_float(Bf16 x) {
+  return __uint_as_float(static_cast<unsigned>(x.bits) << 16);
+}
+// Rounded to nearest even.
+SIMT_FUNCTION Bf16 to_bf16(float x) {
+  return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+}
+
+struct alignas(16) Words {
+  std::uint32_t at[4];
+};
+SIMT_FUNCTION Words load_words(const void* from) {
+  const uint4 w = *static_cast<const uint4*>(from);
+  return {{w.x, w.y, w.z, w.w}};
+}
+SIMT_FUNCTION void store_words(void* to, const Words& w) {
+  *static_cast<uint4*>(to) = make_uint4(w.at[0], w.at[1], w.at[2], w.at[3]);
+}
+SIMT_FUNCTION float as_float(std::uint32_t bits) {
+  return __uint_as_float(bits);
+}
+SIMT_FUNCTION std::uint32_t as_bits(float x) {
+  return __float_as_uint(x);
+}
+SIMT_FUNCTION std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
+  return __umulhi(a, b);
+}
+
+// Kernels on a stream: kernel(arguments...) by `threads` of each block of the grid.
+template <class... Parameters, class... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
+            const Launch& where, Arguments... arguments) {
+  kernel<<<dim3(grid.x, grid.y), dim3(static_cast<unsigned>(threads)), 0,
+           static_cast<cudaStream_t>(where.stream)>>>(static_cast<Parameters>(arguments)...);
+  check_launch(name, static_cast<int>(cudaGetLastError()));
+}
+
+#else
+
+inline int thread() {
+  return emulator::current().thread;
+}
+inline std::int64_t block() {
+  return emulator::current().block_x;
+}
+inline std::int64_t block_y() {
+  return emulator::current().block_y;
+}
+inline std::int64_t blocks() {
+  return emulator::current().blocks_x;
+}
+inline std::int64_t blocks_y() {
+  return emulator::current().blocks_y;
+}
+inline void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  emulator::sync({file, line});
+}
+template <class T>
+T shuffle_xor(T value, int lane_bits, const char* file = __builtin_FILE(),
+              int line = __builtin_LINE()) {
+  static_assert(sizeof(T) <= sizeof(std::uint64_t));
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = emulator::exchange(bits, lane_bits, {file, line});
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+inline float as_float(std::uint32_t bits) {
+  float x = 0;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+inline std::uint32_t as_bits(float x) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &x, sizeof(x));
+  return bits;
+}
+inline float to_float(Bf16 x) {
+  return as_float(std::uint32_t{x.bits} << 16);
+}
+inline Bf16 to_bf16(float x) {
+  const std::uint32_t bits = as_bits(x);
+  if (x != x) return {0x7fff};
+  return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
+}
+
+struct alignas(16) [[gnu::may_alias]] Words {
+  std::uint32_t at[4];
+};
+inline Words load_words(const void* from, const char* file = __builtin_FILE(),
+                        int line = __builtin_LINE()) {
+  emulator::check_aligned(from, {file, line});
+  return *static_cast<const Words*>(from);
+}
+inline void store_words(void* to, const Words& w, const char* file = __builtin_FILE(),
+                        int line = __builtin_LINE()) {
+  emulator::check_aligned(to, {file, line});
+  *static_cast<Words*>(to) = w;
+}
+inline std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
+}
+
+template <class... Parameters, class... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
+            const Launch& /*where*/, Arguments... arguments) {
+  emulator::run_grid(name, grid, threads, [&] { kernel(static_cast<Parameters>(arguments)...); });
+}
+
+#endif
+
+SIMT_FUNCTION int lane() {
+  return thread() % kWarp;
+}
+SIMT_FUNCTION int warp() {
+  return thread() / kWarp;
+}
+
+}  // namespace tessera::trainer::cuda::TESSERA_SIMT
