@@ -28,6 +28,7 @@
 #include "trainer/train/bench_ops.h"
 #include "trainer/train/pack.h"
 #include "trainer/train/run.h"
+#include "trainer/train/run_device.h"
 #include "trainer/train/version.h"
 
 namespace {
@@ -132,7 +133,9 @@ trainer::BenchShape bench_shape(const std::string& spec_from) {
   trainer::accept(spec, {.ranks = static_cast<int>(spec.point.gpus),
                          .nodes = static_cast<int>(spec.point.nodes)});
   const memory::Config config =
-      trainer::setup_of(spec, trainer::cpu_device(1)->info().memory_bytes).memory;
+      trainer::setup_of(
+          spec, trainer::run_capacity(spec, nullptr, trainer::cpu_device(1)->info().memory_bytes))
+          .memory;
   return {.d_model = config.shape.d_model,
           .q_heads = config.shape.n_heads,
           .kv_heads = config.shape.n_kv_heads,

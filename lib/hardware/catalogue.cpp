@@ -40,9 +40,7 @@ Gpu parse_gpu(const std::string& name, const Value& value) {
   if (const Value* reserve = fields.optional("reserve_gib")) gpu.reserve_gib = positive(*reserve);
   gpu.source = as_text(fields.required("source"));
   Fields peaks(fields.required("peak_tflops"), "peak_tflops");
-  std::vector<std::string_view> precisions = all_names<Precision>();
-  precisions.push_back("tf32");
-  for (const std::string_view precision : precisions) {
+  for (const std::string_view precision : all_names<Precision>()) {
     const Value* peak = peaks.nullable(precision);
     if (peak == nullptr) continue;
     gpu.peak_tflops[std::string(precision)] =

@@ -38,7 +38,7 @@ std::vector<std::int64_t> microbatches(std::int64_t device_batch, std::int64_t m
 }
 
 DType compute_dtype(Precision precision) {
-  return precision == Precision::fp32 ? DType::f32 : DType::bf16;
+  return is_f32(precision) ? DType::f32 : DType::bf16;
 }
 
 DType residual_dtype(const Config& config) {

@@ -62,7 +62,7 @@ class PlanBuilder {
   // Weights, gradients that accumulate, moments: this rank's part of each unit.
   void states() {
     const std::int64_t ranks = shard_ranks(config_);
-    const bool is_low = config_.precision != Precision::fp32;
+    const bool is_low = !is_f32(config_.precision);
     const std::vector<Unit> all = units(config_);
     std::int64_t widest = 0;
     for (std::size_t unit = 0; unit < all.size(); ++unit) {

@@ -9,7 +9,12 @@ namespace tessera {
 
 // Of the matrix products; docs/precision.md has the dtype of every tensor. "amp_x" is PyTorch's
 // and Composer's name for 32-bit master weights with products in x.
-enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, amp_fp8 };
+// tf32: all in f32, but products may round their inputs to TF32 (GPUs from Ampere on).
+enum class Precision : std::uint8_t { fp32, tf32, amp_bf16, amp_fp16, amp_fp8 };
+// Whether everything is stored in f32, so that nothing is cast for compute.
+constexpr bool is_f32(Precision precision) {
+  return precision == Precision::fp32 || precision == Precision::tf32;
+}
 
 // What is gathered and reduced in which dtype (Composer's names): DEFAULT gathers low, reduces f32;
 // PURE both low; FULL both f32.
@@ -28,6 +33,7 @@ template <>
 struct Names<Precision> {
   static constexpr std::pair<Precision, std::string_view> table[] = {
       {Precision::fp32, "fp32"},
+      {Precision::tf32, "tf32"},
       {Precision::amp_bf16, "amp_bf16"},
       {Precision::amp_fp16, "amp_fp16"},
       {Precision::amp_fp8, "amp_fp8"}};

@@ -86,6 +86,8 @@ Json footer_json(const Footer& footer, const Facts& facts) {
   put(json, "comm_exposed_s", footer.comm_exposed_s);
   put(json, "sm_clock_min_mhz", footer.sm_clock_min_mhz);
   put(json, "power_w_mean", footer.power_w_mean);
+  put(json, "temperature_c_max", footer.temperature_c_max);
+  put(json, "issue_s", footer.steps.issue_median_s);
   if (!footer.throttled.empty()) json["throttled"] = footer.throttled;
   put(json, "flops_executed_per_token", footer.flops_executed_per_token);
   put(json, "flops_recompute_per_token", footer.flops_recompute_per_token);
@@ -136,6 +138,8 @@ std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record) {
   take(record, "comm_exposed_s", footer.comm_exposed_s);
   take(record, "sm_clock_min_mhz", footer.sm_clock_min_mhz);
   take(record, "power_w_mean", footer.power_w_mean);
+  take(record, "temperature_c_max", footer.temperature_c_max);
+  take(record, "issue_s", footer.steps.issue_median_s);
   if (const auto throttled = record.find("throttled");
       throttled != record.end() && throttled->is_array()) {
     for (const Json& reason : *throttled) {

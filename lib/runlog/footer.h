@@ -36,7 +36,7 @@ struct Footer {
   std::string token_basis = "full";             // every position of every sequence counts
   std::optional<double> startup_s, wall_s;
   std::optional<std::int64_t> mem_peak_bytes;
-  std::optional<double> comm_exposed_s, sm_clock_min_mhz, power_w_mean;
+  std::optional<double> comm_exposed_s, sm_clock_min_mhz, power_w_mean, temperature_c_max;
   std::vector<std::string> throttled;
   std::optional<double> flops_executed_per_token, flops_recompute_per_token;
   std::optional<double> cpu_share;  // of the measured steps, on a CPU: time on a CPU / wanted

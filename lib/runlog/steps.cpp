@@ -20,6 +20,7 @@ double percentile(const std::vector<double>& sorted, double fraction) {
 StepStatistics statistics(std::span<const StepSample> steps) {
   StepStatistics result;
   std::vector<double> seconds;
+  std::vector<double> issue_seconds;
   seconds.reserve(steps.size());
   for (const StepSample& step : steps) {
     if (step.skipped) ++result.skipped;
@@ -32,11 +33,16 @@ StepStatistics statistics(std::span<const StepSample> steps) {
     result.tokens += step.tokens;
     result.data_wait_s += step.data_wait_s;
     seconds.push_back(step.seconds);
+    if (step.issue_s) issue_seconds.push_back(*step.issue_s);
   }
   if (!steps.empty()) {
     result.loss_first = steps.front().loss;
     result.loss_last = steps.back().loss;
     result.grad_norm_last = steps.back().grad_norm;
+  }
+  if (!issue_seconds.empty()) {
+    std::ranges::sort(issue_seconds);
+    result.issue_median_s = percentile(issue_seconds, 0.5);
   }
   if (!seconds.empty()) {
     std::ranges::sort(seconds);

@@ -19,7 +19,8 @@ struct StepSample {
   double loss = 0;          // mean over loss tokens
   double grad_norm = 0;     // before clipping
   double data_wait_s = 0;
-  bool skipped = false;  // no update was made
+  std::optional<double> issue_s;  // of the host, to hand the step to a GPU; without its data
+  bool skipped = false;           // no update was made
 };
 
 struct StepStatistics {
@@ -32,6 +33,7 @@ struct StepStatistics {
   // Of the measured steps' seconds; absent without any. Percentiles are by nearest rank, the median
   // is the lower one.
   std::optional<double> median_s, mean_s, p5_s, p95_s;
+  std::optional<double> issue_median_s;                         // of those that have it
   std::optional<double> loss_first, loss_last, grad_norm_last;  // of all steps
 };
 

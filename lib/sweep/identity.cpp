@@ -39,7 +39,7 @@ Point normalized(Point point) {
   if (point.sharding_strategy != Sharding::hybrid_shard) point.hybrid_group = 0;
   point.checkpointing_blocks = memory::usual_blocks(
       point.activation_checkpointing, point.model.n_layers, point.checkpointing_blocks);
-  if (point.precision == Precision::fp32) point.mixed_precision = MixedPrecision::default_;
+  if (is_f32(point.precision)) point.mixed_precision = MixedPrecision::default_;
   if (point.gpu == "cpu") {
     // Minima in seconds and free orders of summation are a GPU's: a CPU run is the same either way.
     point.exact_steps = false;

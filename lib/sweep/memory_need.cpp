@@ -63,7 +63,11 @@ memory::Config memory_config(const Point& point) {
 }
 
 std::int64_t gpu_capacity(double memory_gib, double reserve_gib) {
-  return static_cast<std::int64_t>((memory_gib - reserve_gib) * kGib);
+  return gpu_bytes(memory_gib - reserve_gib);
+}
+
+std::int64_t gpu_bytes(double gib) {
+  return static_cast<std::int64_t>(gib * kGib);
 }
 
 std::int64_t cpu_capacity(std::int64_t machine_bytes) {

@@ -20,6 +20,7 @@ memory::Config memory_config(const Point& point);
 // libraries, of a CPU nine tenths of the machine's for all its ranks.
 std::int64_t gpu_capacity(double memory_gib, double reserve_gib);
 std::int64_t cpu_capacity(std::int64_t machine_bytes);
+std::int64_t gpu_bytes(double gib);
 
 // "3.25 GiB".
 std::string gib_text(std::int64_t bytes);

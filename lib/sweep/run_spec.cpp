@@ -32,6 +32,7 @@ std::string run_spec_json(const RunSpec& spec) {
   json["expect"] = spec.expect;
   json["peak"] = spec.peak ? Json{{"tflops", spec.peak->tflops}, {"source", spec.peak->source}}
                            : Json(nullptr);
+  if (spec.reserve_bytes > 0) json["reserve_bytes"] = spec.reserve_bytes;
   if (spec.microbatch > 0) json["microbatch"] = spec.microbatch;
   json["paths"] = Json{{"run_dir", spec.run_dir.empty() ? Json(nullptr) : Json(spec.run_dir)}};
   json["shared_with"] = spec.shared_with;
@@ -82,6 +83,10 @@ RunSpec parse_run_spec(std::string_view json, const std::string& name) try {
     spec.peak = Peak{.tflops = as_number(members.required("tflops")),
                      .source = as_text(members.required("source"))};
     members.finish();
+  }
+  if (const Value* reserve = fields.optional("reserve_bytes")) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 50;
+    spec.reserve_bytes = as_integer(*reserve, 0, kMost);
   }
   if (const Value* microbatch = fields.optional("microbatch")) {
     spec.microbatch = as_integer(*microbatch, 1, spec.point.global_batch);

@@ -40,6 +40,8 @@ struct RunSpec {
   Point point;
   std::vector<std::string> expect;  // device names the driver may report; empty: any
   std::optional<Peak> peak;
+  // Of a GPU's memory, what the plan leaves to context and libraries; 0: not known.
+  std::int64_t reserve_bytes = 0;
   std::int64_t microbatch = 0;  // what an automatic one became; 0: the trainer finds it
   std::string run_dir;          // empty: records go to stdout
   int shared_with = 0;          // other runs that may share this machine

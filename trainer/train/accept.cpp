@@ -11,6 +11,7 @@
 #include "lib/sweep/data_name.h"
 #include "lib/sweep/memory_need.h"
 #include "trainer/comm/gloo.h"
+#include "trainer/device/gpu.h"
 
 namespace tessera::trainer {
 
@@ -64,10 +65,15 @@ void accept_ranks(const Point& point, const Place& place) {
 }
 
 void accept_place(const Point& point, const Place& place) {
-  if (point.gpu != "cpu") {
-    unsupported("gpu", fmt::format("{}: this trainer has no GPU device", point.gpu), "cpu");
+  const bool is_gpu = point.gpu != "cpu";
+  if (is_gpu && !gpu_presence().is_built) {
+    unsupported("gpu", fmt::format("{}: this trainer was built without a GPU device", point.gpu),
+                "cpu, or a build where nvcc is");
   }
   accept_ranks(point, place);
+  if (is_gpu && point.gpus > 1) {
+    unsupported("gpus", fmt::format("{}: ranks of GPUs come later", point.gpus), "1");
+  }
   if (point.hybrid_group > 1) {
     unsupported("hybrid_group", fmt::format("{}: nothing is sharded", point.hybrid_group), "0");
   }
@@ -76,6 +82,10 @@ void accept_place(const Point& point, const Place& place) {
 }
 
 void accept_settings(const Point& point) {
+  if (point.precision == Precision::tf32 && point.gpu == "cpu") {
+    unsupported("precision", "tf32: a CPU's f32 products are not rounded to TF32",
+                "fp32, or a GPU");
+  }
   if (point.precision == Precision::amp_fp16) {
     unsupported("precision", "amp_fp16: needs a loss scale, which no operation has yet",
                 "fp32 or amp_bf16");
@@ -89,12 +99,16 @@ void accept_settings(const Point& point) {
     unsupported("mixed_precision", "PURE: one rank sends no gradients, so it would run as DEFAULT",
                 "DEFAULT");
   }
-  if (point.mixed_precision == MixedPrecision::pure && point.precision == Precision::fp32) {
-    unsupported("mixed_precision", "PURE: under fp32 all is f32, so it would run as DEFAULT",
+  if (point.mixed_precision == MixedPrecision::pure && is_f32(point.precision)) {
+    unsupported("mixed_precision",
+                fmt::format("PURE: under {} all is f32, so it would run as DEFAULT",
+                            to_text(point.precision)),
                 "DEFAULT");
   }
-  if (point.mixed_precision == MixedPrecision::full && point.precision == Precision::fp32) {
-    unsupported("mixed_precision", "FULL: under fp32 all is f32, so it would run as DEFAULT",
+  if (point.mixed_precision == MixedPrecision::full && is_f32(point.precision)) {
+    unsupported("mixed_precision",
+                fmt::format("FULL: under {} all is f32, so it would run as DEFAULT",
+                            to_text(point.precision)),
                 "DEFAULT");
   }
   // What is wrong with the file itself, open_data (run_data.h) says.
@@ -166,19 +180,18 @@ void expect_device(const sweep::RunSpec& spec, const std::string& device) {
               expected);
 }
 
-Setup setup_of(const sweep::RunSpec& spec, std::int64_t memory_bytes) {
+Setup setup_of(const sweep::RunSpec& spec, std::int64_t capacity_bytes) {
   Point point = spec.point;
   point.threads = threads_of(point);
   std::int64_t microbatch = spec.microbatch > 0 ? spec.microbatch : point.microbatch_size;
   if (microbatch == sweep::kAutoMicrobatch) {
-    const std::int64_t capacity = sweep::cpu_capacity(memory_bytes);
     sweep::MemoryNeeds needs;
-    microbatch = needs.largest_microbatch(point, capacity);
+    microbatch = needs.largest_microbatch(point, capacity_bytes);
     if (microbatch == 0) {
       const std::int64_t need = needs.bytes(point, 1);
-      throw Error(ExitCode::host_oom, "memory plan",
+      throw Error(point.gpu == "cpu" ? ExitCode::host_oom : ExitCode::oom, "memory plan",
                   fmt::format("even one sequence needs {}, of {} that may be used",
-                              sweep::gib_text(need), sweep::gib_text(capacity)),
+                              sweep::gib_text(need), sweep::gib_text(capacity_bytes)),
                   "a smaller model, a shorter seq_len or activation_checkpointing: full");
     }
   }

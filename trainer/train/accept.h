@@ -19,10 +19,10 @@ void accept(const sweep::RunSpec& spec, const Place& place = {});
 // Error(wrong_device) unless `device` is one that the specification expects.
 void expect_device(const sweep::RunSpec& spec, const std::string& device);
 
-// What runs for an accepted specification on a machine with this much memory. An automatic
-// microbatch that submit has not resolved becomes the largest that fits; Error(host_oom) if none
-// does.
-Setup setup_of(const sweep::RunSpec& spec, std::int64_t memory_bytes);
+// What runs for an accepted specification where a plan may take `capacity_bytes`. An automatic
+// microbatch that submit has not resolved becomes the largest that fits; Error(host_oom; oom on a
+// GPU) if none does.
+Setup setup_of(const sweep::RunSpec& spec, std::int64_t capacity_bytes);
 int threads_of(const sweep::Point& point);  // as asked for, else all that this process may use
 
 }  // namespace tessera::trainer

@@ -80,11 +80,13 @@ Engine::Engine(Device& device, Communicator& communicator, const Setup& setup, T
 void Engine::plan_memory() {
   memory::Plan plan = memory::plan(setup_.memory);
   const std::int64_t there = device_.info().memory_bytes;
-  if (there > 0 && plan.total_bytes() > there) {
-    throw Error(
-        device_.info().kind == "cpu" ? ExitCode::host_oom : ExitCode::oom, "memory plan",
-        fmt::format("{} are needed, the device has {}", gib(plan.total_bytes()), gib(there)),
-        "make microbatch_size smaller or set activation_checkpointing: full");
+  // A GPU's pinned pool lies in the host's memory.
+  const bool is_cpu = device_.info().kind == "cpu";
+  const std::int64_t needed = is_cpu ? plan.total_bytes() : plan.device_bytes();
+  if (there > 0 && needed > there) {
+    throw Error(is_cpu ? ExitCode::host_oom : ExitCode::oom, "memory plan",
+                fmt::format("{} are needed, the device has {}", gib(needed), gib(there)),
+                "make microbatch_size smaller or set activation_checkpointing: full");
   }
   PoolBases bases{};
   for (std::size_t pool = 0; pool < bases.size(); ++pool) {

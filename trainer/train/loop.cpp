@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "lib/base/clock.h"
+
 namespace tessera::trainer {
 
 namespace {
@@ -24,8 +26,10 @@ class Loop {
       if (events_.measuring) events_.measuring();
     }
     if (step == 1) engine_.start();
+    const double begin = monotonic_seconds();
     if (!engine_.issue(step, stop)) return false;
     data_seconds_[slot(step)] = engine_.data_seconds();
+    issue_seconds_[slot(step)] = monotonic_seconds() - begin - engine_.data_seconds();
     if (engine_.executes_at_issue()) agreed_stop_ = engine_.agreed_stop(step);
     return true;
   }
@@ -42,6 +46,9 @@ class Loop {
                                     .loss = result.loss,
                                     .grad_norm = result.grad_norm,
                                     .data_wait_s = data_seconds_[slot(step)],
+                                    .issue_s = engine_.executes_at_issue()
+                                                   ? std::nullopt
+                                                   : std::optional(issue_seconds_[slot(step)]),
                                     .skipped = !result.finite};
     samples_.push_back(sample);
     if (events_.sample) events_.sample(sample);
@@ -60,6 +67,7 @@ class Loop {
   bool told_ = false;
   int agreed_stop_ = 0;  // of several ranks
   std::array<double, 4> data_seconds_{};
+  std::array<double, 4> issue_seconds_{};
 };
 
 LoopEnd not_finite(const runlog::StepSample& sample) {

@@ -85,7 +85,8 @@ Json model_fields(const sweep::RunSpec& spec, const memory::Config& config) {
   return json;
 }
 
-Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads) {
+Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads,
+                      const Gpu* gpu) {
   const sweep::Point& point = spec.point;
   const memory::Config& config = engine.config();
   Json json;
@@ -104,15 +105,15 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
           ? std::string(to_text(config.checkpointing))
           : fmt::format("{} {}", to_text(config.checkpointing), point.checkpointing_blocks);
   json["activation_cpu_offload"] = config.offload;
-  json["attention"] = "flash";
+  json["attention"] = gpu != nullptr ? gpu->attention() : "flash";
   json["threads"] = threads;
   json["shared_with"] = spec.shared_with;
   json["seed"] = point.seed;
   json["data"] = point.data;
   json["steps"] = point.steps;
   json["warmup"] = point.warmup;
-  json["deterministic"] = true;  // the CPU device has no other way
-  json["emulated"] = config.precision != Precision::fp32;
+  json["deterministic"] = gpu == nullptr || point.deterministic;  // a CPU has no other way
+  json["emulated"] = spec.point.gpu == "cpu" && !is_f32(config.precision);
   return json;
 }
 
@@ -150,7 +151,7 @@ bool may_be_recorded(std::string_view name) {
   return std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
-std::vector<Json> software_fields(const DeviceInfo& device) {
+std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
   std::vector<Json> parts(1);
   Json& first = parts.front();
   first["part"] = 1;
@@ -159,6 +160,13 @@ std::vector<Json> software_fields(const DeviceInfo& device) {
   if (const char* image = std::getenv("TESSERA_IMAGE")) put_text(first, "image", image);
   put_text(first, "blas", device.blas);
   put_text(first, "vector_isa", device.vector_isa);
+  if (gpu != nullptr) {
+    const GpuSoftware software = gpu->software();
+    put_text(first, "cuda", software.cuda);
+    put_text(first, "cublaslt", software.cublaslt);
+    put_text(first, "cudnn", software.cudnn);
+    put_text(first, "algorithms", gpu->choices_hash());
+  }
 
   std::vector<std::string> recorded;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -185,19 +193,44 @@ std::vector<Json> software_fields(const DeviceInfo& device) {
   return parts;
 }
 
-Json plan_fields(const Engine& engine) {
+Json plan_fields(const Engine& engine, const Gpu* gpu) {
   Json json;
   json["planned_bytes"] = engine.plan().total_bytes();
   json["allocated_bytes"] = engine.plan().total_bytes();
+  if (gpu != nullptr) json["unplanned_bytes"] = gpu->unplanned_bytes();
   return json;
+}
+
+Json gpu_fields(const Gpu& gpu) {
+  const GpuFacts facts = gpu.facts();
+  Json json;
+  put_text(json, "driver", gpu.software().driver);
+  put_text(json, "pci_bus_id", facts.pci_bus_id);
+  json["compute_capability"] = facts.compute_capability;
+  json["multiprocessors"] = facts.multiprocessors;
+  if (facts.sm_clock_max_mhz) json["sm_clock_max_mhz"] = *facts.sm_clock_max_mhz;
+  if (facts.power_limit_w) json["power_limit_w"] = *facts.power_limit_w;
+  return json;
+}
+
+std::vector<Json> choice_events(const Gpu& gpu) {
+  std::vector<Json> events;
+  for (const GpuChoice& choice : gpu.choices()) {
+    std::string text =
+        fmt::format("{} {}: {} ({}", choice.op, choice.shape, choice.choice, choice.from);
+    if (choice.seconds) text += fmt::format(", {:.1f} us", 1e6 * *choice.seconds);
+    events.push_back({{"kind", "choice"}, {"text", text + ")"}});
+  }
+  return events;
 }
 
 Json peak_fields(const MeasuredPeak& peak) {
   Json json;
-  json["gpu"] = "cpu";
-  json["peak_tflops"] = peak.peak.tflops;
-  json["source"] = peak.peak.source;
+  put_text(json, "gpu", peak.gpu);
+  if (peak.peak.tflops > 0) json["peak_tflops"] = peak.peak.tflops;
+  put_text(json, "source", peak.peak.source);
   if (peak.measured_here) json["gemm_measured_tflops"] = peak.peak.tflops;
+  if (peak.gemm_tflops) json["gemm_measured_tflops"] = *peak.gemm_tflops;
   return json;
 }
 
@@ -210,6 +243,7 @@ Json step_fields(const runlog::StepSample& sample) {
   if (std::isfinite(sample.loss)) json["loss"] = sample.loss;
   if (std::isfinite(sample.grad_norm)) json["grad_norm"] = sample.grad_norm;
   json["data_wait_s"] = sample.data_wait_s;
+  if (sample.issue_s) json["issue_s"] = *sample.issue_s;
   json["skipped"] = sample.skipped;
   return json;
 }

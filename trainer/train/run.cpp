@@ -15,6 +15,7 @@
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
 #include "lib/runlog/writer.h"
+#include "lib/sweep/memory_need.h"
 #include "trainer/comm/gloo.h"
 #include "trainer/train/accept.h"
 #include "trainer/train/cpu_share.h"
@@ -24,6 +25,7 @@
 #include "trainer/train/ranks.h"
 #include "trainer/train/records.h"
 #include "trainer/train/run_data.h"
+#include "trainer/train/run_device.h"
 #include "trainer/train/run_start.h"
 
 namespace tessera::trainer {
@@ -232,41 +234,63 @@ class Run {
     accept(spec_, place_);
     const comm::GlooModule* const gloo =
         place_.ranks > 1 ? &open_gloo(gloo_module_path()) : nullptr;
-    const DeviceInfo machine = cpu_device(1)->info();
+    gpu_ = open_run_gpu(spec_);
+    const DeviceInfo machine = gpu_ ? gpu_->info() : cpu_device(1)->info();
     const std::vector<RankFacts> ranks =
         exchange_facts(store_.get(), place_,
                        facts_of(spec_, place_, machine.name, machine.memory_bytes, variable_));
     require_alike(ranks);
     sweep::RunSpec spec = spec_;
-    if (spec.point.threads == 0) spec.point.threads = cpus_of(ranks, place_.rank);
-    const int threads = threads_of(spec.point);
+    if (spec.point.threads == 0 && !gpu_) spec.point.threads = cpus_of(ranks, place_.rank);
+    const int threads = gpu_ ? 0 : threads_of(spec.point);
 
     const RunData data = open_data(spec.point);
-    const std::unique_ptr<Device> device = cpu_device(threads);
-    expect_device(spec, device->info().name);
+    const std::unique_ptr<Device> cpu = gpu_ ? nullptr : cpu_device(threads);
+    Device& device = gpu_ ? *gpu_ : *cpu;
+    expect_device(spec, device.info().name);
     const MeasuredPeak peak =
-        common_peak(peak_of(spec_, threads), data, spec_, store_.get(), place_);
+        gpu_ ? gpu_peak(spec_, *gpu_)
+             : common_peak(peak_of(spec_, threads), data, spec_, store_.get(), place_);
 
-    const Setup setup = setup_of(spec, memory_of_rank(ranks));
+    const Setup setup = setup_of(spec, run_capacity(spec_, gpu_.get(), memory_of_rank(ranks)));
     require_memory(setup, ranks);
     std::optional<ProfilingDevice> profiling;
-    if (spec.profile) profiling.emplace(*device);
-    Device& used = profiling ? *profiling : *device;
+    if (spec.profile) profiling.emplace(device);
+    Device& used = profiling ? *profiling : device;
     communicator_ = gloo == nullptr ? single_communicator()
                                     : gloo_communicator(*gloo, place_.rank, place_.ranks, *store_,
                                                         {.host = host_of(ranks, place_.rank)});
     Engine engine(used, *communicator_, setup, data.tokens);
     write(Kind::model, model_fields(spec, engine.config()));
-    Json effective = effective_fields(spec, engine, threads);
+    Json effective = effective_fields(spec, engine, threads, gpu_.get());
     if (data.file) effective.update(data_fields(*data.file));
     write(Kind::effective, effective);
-    for (const Json& node : host_fields(ranks)) write(Kind::host, node);
-    for (const Json& part : software_fields(device->info())) write(Kind::software, part);
-    write(Kind::plan, plan_fields(engine));
+    for (Json& node : host_fields(ranks)) {
+      if (gpu_) node.update(gpu_fields(*gpu_));
+      write(Kind::host, node);
+    }
+    for (const Json& part : software_fields(device.info(), gpu_.get())) write(Kind::software, part);
+    write(Kind::plan, plan_fields(engine, gpu_.get()));
     write(Kind::peak, peak_fields(peak));
+    if (gpu_) {
+      for (const Json& choice : choice_events(*gpu_)) write(Kind::event, choice);
+      check_unplanned();
+    }
     cost_of(engine, spec_.point, footer);
-    steps(engine, device->info(), footer);
+    steps(engine, device.info(), footer);
     if (profiling && footer.status == Status::ok) profile(engine, *profiling, footer);
+  }
+
+  // More than the reserve in use beyond the pools: other plans of this size may not fit.
+  void check_unplanned() {
+    const std::int64_t unplanned = gpu_->unplanned_bytes();
+    const std::int64_t reserve = reserve_of(spec_);
+    if (unplanned <= reserve) return;
+    const std::string text =
+        fmt::format("{} of GPU memory in use beyond the plan, the reserve of this GPU is {}",
+                    sweep::gib_text(unplanned), sweep::gib_text(reserve));
+    write(Kind::event, {{"kind", "unplanned"}, {"text", text}});
+    progress_.say(text + "\n");
   }
 
   // On a GPU the steps asked for are minima, unless they are exact.
@@ -287,6 +311,7 @@ class Run {
                               {.measuring =
                                    [&] {
                                      if (device.kind == "cpu") before = cpu_times();
+                                     if (gpu_) gpu_->watch();
                                    },
                                .sample =
                                    [&](const runlog::StepSample& sample) {
@@ -296,11 +321,12 @@ class Run {
                                      progress_.step(sample);
                                    }});
     const runlog::StepStatistics own = runlog::statistics(samples_);
+    if (gpu_) look_at_gpu(engine, own, footer);
     worst_ = worst_of(*communicator_, {.measured_s = own.measured_s,
                                        .median_s = own.median_s.value_or(0),
                                        .data_wait_s = own.data_wait_s,
                                        .startup_s = startup_s,
-                                       .mem_peak_bytes = static_cast<double>(peak_resident_bytes()),
+                                       .mem_peak_bytes = static_cast<double>(peak_bytes(engine)),
                                        .cpu_share = cpu_share(before, cpu_times()).value_or(2)});
     footer.startup_s = worst_->startup_s;
     if (worst_->cpu_share <= 1) footer.cpu_share = worst_->cpu_share;
@@ -313,6 +339,30 @@ class Run {
       case LoopEnd::Kind::interrupted:
         return interrupted(footer, end.signal);
     }
+  }
+
+  std::int64_t peak_bytes(const Engine& engine) const {
+    return gpu_ ? engine.plan().device_bytes() + gpu_->unplanned_bytes() : peak_resident_bytes();
+  }
+
+  // How the GPU fared in the measured steps, and whether the host kept ahead of it.
+  void look_at_gpu(const Engine& engine, const runlog::StepStatistics& steps,
+                   runlog::Footer& footer) {
+    const GpuWatch seen = gpu_->watched();
+    footer.sm_clock_min_mhz = seen.sm_clock_min_mhz;
+    footer.power_w_mean = seen.power_mean_w;
+    footer.temperature_c_max = seen.temperature_max_c;
+    footer.throttled = seen.throttled;
+    gpu_peak_bytes_ = peak_bytes(engine);
+    constexpr double kHostShare = 0.5;
+    if (!steps.issue_median_s || !steps.median_s ||
+        *steps.issue_median_s <= kHostShare * *steps.median_s)
+      return;
+    const std::string text = fmt::format(
+        "the host takes {:.1f} ms to hand over a step of {:.1f} ms: the GPU may wait for it",
+        1e3 * *steps.issue_median_s, 1e3 * *steps.median_s);
+    write(Kind::event, {{"kind", "host-bound"}, {"text", text}});
+    progress_.say(text + "\n");
   }
 
   // Behind what was measured: whatever happens here, the run's figures are true.
@@ -352,7 +402,7 @@ class Run {
     }
     footer.step_s_max_over_ranks = footer.steps.median_s;
     footer.wall_s = monotonic_seconds() - start_s_;
-    footer.mem_peak_bytes = peak_resident_bytes();
+    footer.mem_peak_bytes = gpu_peak_bytes_.value_or(peak_resident_bytes());
     if (worst_ && footer.steps.measured > 0) {
       footer.steps.measured_s = worst_->measured_s;
       footer.steps.data_wait_s = worst_->data_wait_s;
@@ -375,6 +425,8 @@ class Run {
   Progress progress_;
   std::vector<runlog::StepSample> samples_;
   std::optional<RankFigures> worst_;
+  std::unique_ptr<Gpu> gpu_;  // null on a CPU; outlives the engine
+  std::optional<std::int64_t> gpu_peak_bytes_;
   std::unique_ptr<Store> store_;                // with several ranks; outlives the communicator
   std::unique_ptr<Communicator> communicator_;  // outlives the engine
 };

@@ -5,6 +5,7 @@ namespace tessera::trainer::cuda {
 
 struct Launch {
   void* stream = nullptr;   // a cudaStream_t
+  bool load_only = false;   // have the kernel ready for its first launch, and launch nothing
   int multiprocessors = 1;  // of the GPU: grids that stride over their work are sized by it
 };
 

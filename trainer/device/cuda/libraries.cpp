@@ -44,9 +44,8 @@ struct Opened {
   fs::path path;
 };
 
-// The first of the folders' files `name` that can be opened.
-Opened open_library(const std::string& name) {
-  std::string reasons;
+// The first of the folders' files `name` that can be opened; `reasons`: why others could not.
+Opened find_library(const std::string& name, std::string& reasons) {
   for (const fs::path& folder : library_folders()) {
     // An empty folder is the loader's own search.
     const fs::path file = folder.empty() ? fs::path(name) : folder / name;
@@ -58,6 +57,12 @@ Opened open_library(const std::string& name) {
     }
     if (!folder.empty()) reasons += fmt::format("; {}", ::dlerror());
   }
+  return {};
+}
+
+Opened open_library(const std::string& name) {
+  std::string reasons;
+  if (Opened opened = find_library(name, reasons); opened.handle != nullptr) return opened;
   throw Error(ExitCode::unsupported, name,
               fmt::format("not found in {}, by the loader or in an active Python environment{}",
                           TESSERA_CUDA_LIBRARY_FOLDER, reasons),
@@ -121,6 +126,11 @@ std::vector<fs::path> library_folders() {
       add_python_folders(environment, folders);
   }
   return folders;
+}
+
+void* try_open_library(const std::string& name) {
+  std::string reasons;
+  return find_library(name, reasons).handle;
 }
 
 const CublasLt& cublas_lt() {

@@ -65,6 +65,9 @@ const Cudnn& cudnn();
 
 #undef TESSERA_DECLARE
 
+// The first library of that name that can be opened where the others are looked for, or null.
+void* try_open_library(const std::string& name);
+
 // The folders that are searched, for messages and tests.
 std::vector<std::filesystem::path> library_folders();
 

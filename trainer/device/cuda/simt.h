@@ -113,6 +113,12 @@ SIMT_FUNCTION std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             const Launch& where, Arguments... arguments) {
+  if (where.load_only) {
+    cudaFuncAttributes attributes;
+    check_launch(name, static_cast<int>(cudaFuncGetAttributes(
+                           &attributes, reinterpret_cast<const void*>(kernel))));
+    return;
+  }
   kernel<<<dim3(grid.x, grid.y), dim3(static_cast<unsigned>(threads)), 0,
            static_cast<cudaStream_t>(where.stream)>>>(static_cast<Parameters>(arguments)...);
   check_launch(name, static_cast<int>(cudaGetLastError()));
@@ -187,7 +193,8 @@ inline std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
 
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
-            const Launch& /*where*/, Arguments... arguments) {
+            const Launch& where, Arguments... arguments) {
+  if (where.load_only) return;
   emulator::run_grid(name, grid, threads, [&] { kernel(static_cast<Parameters>(arguments)...); });
 }
 

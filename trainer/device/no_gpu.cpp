@@ -1,0 +1,21 @@
+// Of a trainer that was built where no CUDA toolkit is.
+#include "lib/base/error.h"
+#include "trainer/device/gpu.h"
+
+namespace tessera::trainer {
+
+namespace {
+constexpr const char* kNone = "this trainer was built without CUDA";
+}  // namespace
+
+std::unique_ptr<Gpu> open_gpu(const GpuOptions& /*options*/) {
+  throw Error(ExitCode::unsupported, "gpu", kNone, "cpu, or a build where nvcc is");
+}
+
+GpuPresence gpu_presence() {
+  GpuPresence presence;
+  presence.why_none = kNone;
+  return presence;
+}
+
+}  // namespace tessera::trainer

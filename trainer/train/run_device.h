@@ -1,0 +1,25 @@
+// The device of a run: this machine's CPU with some threads, or one of its GPUs.
+#pragma once
+
+#include <memory>
+
+#include "trainer/device/gpu.h"
+#include "trainer/train/records.h"
+
+namespace tessera::trainer {
+
+// The GPU that an accepted specification asks for, null if it asks for a CPU. Error(unsupported)
+// where there is none, Error(wrong_device) if it is another one than expected.
+std::unique_ptr<Gpu> open_run_gpu(const sweep::RunSpec& spec);
+
+// What a plan leaves of a GPU's memory: what the specification says, else 2 GiB.
+std::int64_t reserve_of(const sweep::RunSpec& spec);
+
+// What a plan may take of the GPU's memory or, if there is none, of a machine's; 0: not known.
+std::int64_t run_capacity(const sweep::RunSpec& spec, const Gpu* gpu, std::int64_t machine_bytes);
+
+// The specification's peak (none: collect looks for one by the driver's name), and what large
+// products reach, measured for about a second.
+MeasuredPeak gpu_peak(const sweep::RunSpec& spec, Gpu& gpu);
+
+}  // namespace tessera::trainer
