@@ -170,6 +170,28 @@ class Writer {
            fmt::format("driver: {}", fmt::join(candidate->match, " or ")));
   }
 
+  // Few in one line, a whole catalogue below it.
+  void write_near(const std::vector<std::string>& names) {
+    constexpr std::size_t kFew = 6;
+    constexpr std::size_t kWidth = 100;
+    if (names.empty()) return;
+    const std::string how = "Then take the # from its line below, with that for NAME.";
+    if (names.size() <= kFew) {
+      note(fmt::format("Is it one of {}? {}", listed(names), how));
+      return;
+    }
+    note(fmt::format("Is it one of these? {}", how));
+    std::string row;
+    for (const std::string& name : names) {
+      if (!row.empty() && row.size() + name.size() + 2 > kWidth) {
+        note("  " + row + ",");
+        row.clear();
+      }
+      row += (row.empty() ? "" : ", ") + name;
+    }
+    note("  " + row);
+  }
+
   void write_unknown(const PartitionGpu& gpu, const std::string& has,
                      const hardware::GpuTypeMeaning& meaning) {
     std::vector<std::string> near;
@@ -187,9 +209,7 @@ class Writer {
       note(fmt::format("{} is none that the catalogue has by this name.", has));
     }
     if (!meaning.is_slice) note(how_to_tell());
-    if (!near.empty())
-      note(fmt::format("Is it one of {}? Then take the # from its line below, with that for NAME.",
-                       listed(near)));
+    write_near(near);
     note(fmt::format(
         "{}, describe it in a file like {} and give --gpu-catalogue FILE to each submit{}",
         near.empty() ? "To use it" : "Is it none of them", is_described_ ? "the one above" : "this",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "lib/hardware/driver_name.h"
 #include "lib/model/data_folder.h"
 
 namespace tessera::hardware {
@@ -53,12 +54,6 @@ Gpu parse_gpu(const std::string& name, const Value& value) {
   return gpu;
 }
 
-bool holds(const std::vector<std::string>& patterns, const std::string& text) {
-  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-    return std::regex_search(text, std::regex(pattern));
-  });
-}
-
 }  // namespace
 
 Catalogue parse_catalogue(const Value& value) {
@@ -104,7 +99,7 @@ const Gpu* find_by_name(const Catalogue& catalogue, std::string_view name) {
 const Gpu* match_driver_name(const Catalogue& catalogue, const std::string& device_name) {
   const Gpu* found = nullptr;
   for (const Gpu& gpu : catalogue.gpus) {
-    if (!holds(gpu.match, device_name) || holds(gpu.not_match, device_name)) continue;
+    if (!is_called(gpu, device_name)) continue;
     if (found != nullptr) {
       throw Error(ExitCode::input, "GPU catalogue",
                   fmt::format("'{}' is both {} and {}", device_name, found->name, gpu.name),

@@ -19,7 +19,9 @@ struct GpuTypeMeaning {
 };
 
 // Case and separators do not count. A name fits an entry if it is the driver's name with other
-// separators, or whole words at the beginning of the entry's name: "a10" is no "a100_40gb". The
+// separators, or made of words of the entry's name, of which only those after the first may be
+// missing: "v100_32gb" fits two, "a10" is no "a100_40gb". "rtx", "pro" and "quadro" may be missing
+// too. A driver's name with its maker is that device alone; an "h200" may be an H200 NVL. The
 // pointers are into `catalogue`. An empty name fits nothing.
 GpuTypeMeaning meaning_of_type(const Catalogue& catalogue, std::string_view type);
 

@@ -30,7 +30,7 @@ class User {
   }
   void slurm() const {
     command("sinfo",
-            "echo 'main*|up|1:00:00|4|idle|16|64000|gpu:h200:8|(null)'\n"
+            "echo 'main*|up|1:00:00|4|idle|16|64000|gpu:b200:8|(null)'\n"
             "echo 'small|up|5:00|1|idle|16|64000|(null)|(null)'");
     command("scontrol",
             "echo 'ClusterName = dev'; echo 'SLURM_VERSION = 22.05.8'\n"
@@ -101,7 +101,7 @@ TEST_CASE("init writes a cluster file that plans are made on, and says what come
   CHECK(made.err.empty());
   REQUIRE(made.exit_code == 0);
   CHECK(
-      made.out.starts_with(user.file("hgx").string() + ": partition main of dev, 4 nodes, h200\n"));
+      made.out.starts_with(user.file("hgx").string() + ": partition main of dev, 4 nodes, b200\n"));
   for (const char* part : {"submit doctor -c hgx\n", "-c hgx --gpu_types cpu"}) {
     CAPTURE(part);
     CHECK(made.out.find(part) != std::string::npos);
@@ -122,7 +122,7 @@ TEST_CASE("init writes a cluster file that plans are made on, and says what come
       user.run({"-m", "cpu-2m", "-s", "7", "7", "--batch_sizes", "32", "-g", "8", "-c", "hgx"});
   CAPTURE(gpus.err);
   CHECK(gpus.exit_code == 0);
-  CHECK(gpus.out.find("h200") != std::string::npos);
+  CHECK(gpus.out.find("b200") != std::string::npos);
 }
 
 TEST_CASE("init overwrites nothing") {

@@ -34,7 +34,7 @@ TEST_CASE("unknown names say the nearest") {
   CHECK(flags({"--gpu_types", "h100_80g"}) ==
         "--gpu_types: unknown GPU 'h100_80g'; did you mean h100_80gb?");
   CHECK(flags({"--gpu_types", "h100"}) ==
-        "--gpu_types: unknown GPU 'h100'; did you mean h100_80gb or h100_pcie?");
+        "--gpu_types: unknown GPU 'h100'; did you mean h100_80gb or h100_nvl or h100_pcie?");
   CHECK(flags({"-t", "amp_bf61"}) == "-t: unknown value 'amp_bf61'; did you mean amp_bf16?");
   CHECK(flags({"--sharding_strategy", "FULLSHARD"}) ==
         "--sharding_strategy: unknown value 'FULLSHARD'; did you mean FULL_SHARD?");

@@ -94,7 +94,7 @@ std::string with_keys_set(const std::string& yaml, const std::set<std::string>& 
   return result;
 }
 
-constexpr const char* kH200 = "gpu*|up|2-00:00:00|16|idle|128|2063000|gpu:h200:8(S:0-1)|hgx,ib\n";
+constexpr const char* kB200 = "gpu*|up|2-00:00:00|16|idle|128|2063000|gpu:b200:8(S:0-1)|hgx,ib\n";
 constexpr const char* kMixed =
     "main*|up|1:00:00|1|drained|16|64000|gpu:4|(null)\n"
     "main*|up|1:00:00|1|idle|16|64000|gpu:a100-sxm4-80gb:8(S:0-1),nic:2|hgx,ib\n"
@@ -118,17 +118,17 @@ TEST_CASE("the whole file of a site with many kinds of nodes") {
 }
 
 TEST_CASE("what a certain site has is set") {
-  const Draft made = draft(kH200);
+  const Draft made = draft(kB200);
   const Cluster cluster = read(made.yaml);
   CHECK(cluster.kind == Kind::slurm);
   CHECK(cluster.workspace == "/shared/bench/runs");
   CHECK(cluster.trainer.path == "/shared/tessera/bin/trainer");
   REQUIRE(cluster.gpus.size() == 2);
-  CHECK(cluster.gpus[0].name == "h200");
+  CHECK(cluster.gpus[0].name == "b200");
   CHECK(cluster.gpus[0].per_node == 8);
   CHECK(cluster.gpus[0].nodes == 16);
   CHECK(cluster.gpus[0].request == "gres");
-  CHECK(cluster.gpus[0].gres == "gpu:h200");
+  CHECK(cluster.gpus[0].gres == "gpu:b200");
   CHECK(cluster.gpus[1].name == "cpu");
   CHECK(cluster.gpus[1].per_node == 1);
   CHECK(cluster.gpus[1].nodes == 16);
@@ -168,26 +168,26 @@ TEST_CASE("what a site does not have is not set") {
 
 TEST_CASE("which partition") {
   const std::string cpu = "cpu*|up|infinite|9|idle|64|1|(null)|(null)\n";
-  const std::string few = "few|up|infinite|2|idle|64|1|gpu:h200:8|(null)\n";
+  const std::string few = "few|up|infinite|2|idle|64|1|gpu:b200:8|(null)\n";
   const std::string many =
-      "many|up|infinite|2|idle|64|1|gpu:h200:8|(null)\nmany|up|infinite|1|idle|64|1|gpu:h200:4|a\n";
+      "many|up|infinite|2|idle|64|1|gpu:b200:8|(null)\nmany|up|infinite|1|idle|64|1|gpu:b200:4|a\n";
   CHECK(draft(cpu).partition == "cpu");
   CHECK(draft(cpu + few + many).partition == "many");
   CHECK(draft(cpu + many + few).partition == "many");
   CHECK(draft(cpu + few + many, "few").partition == "few");
   CHECK(draft(cpu + few + many, "cpu").partition == "cpu");
   // The default one where it has GPUs, however few.
-  CHECK(draft("d*|up|infinite|1|idle|64|1|gpu:h200:1|(null)\n" + many).partition == "d");
+  CHECK(draft("d*|up|infinite|1|idle|64|1|gpu:b200:1|(null)\n" + many).partition == "d");
   // With no default and no GPU the first.
   CHECK(draft("a|up|infinite|1|idle|64|1|(null)|(null)\nb|up|1|9|idle|64|1|(null)|(null)\n")
             .partition == "a");
   // What starts no jobs only if nothing does, or if it was asked for.
-  const std::string down = "d*|down|infinite|99|idle|64|1|gpu:h200:8|(null)\n";
+  const std::string down = "d*|down|infinite|99|idle|64|1|gpu:b200:8|(null)\n";
   CHECK(draft(down + few).partition == "few");
   CHECK(draft(down).partition == "d");
   CHECK(draft(down + few, "d").partition == "d");
   // GPUs that no node has make no partition of GPUs.
-  CHECK(draft(cpu + "e|up|infinite|0|n/a|0|0|gpu:h200:8|(null)\n").partition == "cpu");
+  CHECK(draft(cpu + "e|up|infinite|0|n/a|0|0|gpu:b200:8|(null)\n").partition == "cpu");
   const Draft none = draft("");
   CHECK(none.partition.empty());
   CHECK(read(none.yaml).slurm.partition.empty());
@@ -217,20 +217,68 @@ TEST_CASE("other partitions stand beside the one that is taken, with their sizes
   CHECK(holds(of_many, "and 79 more"));
 }
 
-TEST_CASE("a GPU that may be two is guessed by no one: one # less chooses") {
-  const Draft made = draft("gpu*|up|infinite|2|idle|64|1|gpu:a100:4|(null)\n");
-  CHECK(made.gpus.empty());
-  CHECK(made.open == std::vector<std::string>{"gpu:a100"});
-  CHECK(read(made.yaml).gpus.size() == 1);
-  CHECK(holds(made.yaml, "`submit doctor -c hgx` says what the driver calls it"));
-  for (const char* name : {"a100_40gb", "a100_80gb"}) {
-    const Cluster cluster = read(with_keys_set(made.yaml, {name}));
-    const GpuEntry* gpu = gpu_of(cluster, name);
-    REQUIRE(gpu != nullptr);
-    CHECK(cluster.gpus.size() == 2);
-    CHECK(gpu->per_node == 4);
-    CHECK(gpu->nodes == 2);
-    CHECK(gpu->gres == "gpu:a100");
+TEST_CASE("a GPU that may be several is guessed by no one: one # less chooses") {
+  struct Several {
+    std::string type;
+    std::vector<std::string> names;
+  };
+  for (const auto& [type, names] : {Several{"a100", {"a100_40gb", "a100_80gb"}},
+                                    {"h100", {"h100_80gb", "h100_pcie", "h100_nvl"}},
+                                    {"h200", {"h200", "h200_nvl"}},
+                                    {"gh200", {"gh200_96gb", "gh200_144gb"}},
+                                    {"v100_32gb", {"v100_sxm2_32gb", "v100_pcie_32gb"}}}) {
+    CAPTURE(type);
+    const Draft made = draft(fmt::format("gpu*|up|infinite|2|idle|64|1|gpu:{}:4|(null)\n", type));
+    CHECK(made.gpus.empty());
+    CHECK(made.open == std::vector<std::string>{"gpu:" + type});
+    CHECK(read(made.yaml).gpus.size() == 1);
+    CHECK(holds(made.yaml, "`submit doctor -c hgx` says what the driver calls it"));
+    for (const std::string& name : names) {
+      CAPTURE(name);
+      const Cluster cluster = read(with_keys_set(made.yaml, {name}));
+      const GpuEntry* gpu = gpu_of(cluster, name);
+      REQUIRE(gpu != nullptr);
+      CHECK(cluster.gpus.size() == 2);
+      CHECK(gpu->per_node == 4);
+      CHECK(gpu->nodes == 2);
+      CHECK(gpu->gres == "gpu:" + type);
+    }
+  }
+}
+
+TEST_CASE("Slurm's name of a GPU that is one entry is set") {
+  for (const auto& [type, name] :
+       {std::pair("a10", "a10"),
+        {"a10g", "a10g"},
+        {"l40s", "l40s"},
+        {"rtx4090", "rtx_4090"},
+        {"tesla_t4", "t4"},
+        {"nvidia_h200", "h200"},
+        {"nvidia_h100_nvl", "h100_nvl"},
+        {"nvidia_gh200_480gb", "gh200_96gb"},
+        {"tesla_v100-sxm2-32gb", "v100_sxm2_32gb"},
+        {"nvidia_rtx_pro_6000_blackwell_server_edition", "rtx_pro_6000_blackwell_server"}}) {
+    CAPTURE(std::string(type));
+    const Draft made = draft(fmt::format("gpu*|up|infinite|2|idle|64|1|gpu:{}:4|(null)\n", type));
+    CHECK(made.open.empty());
+    CHECK(made.gpus == std::vector<std::string>{name});
+    const Cluster cluster = read(made.yaml);
+    REQUIRE(gpu_of(cluster, name) != nullptr);
+    CHECK(gpu_of(cluster, name)->gres == fmt::format("gpu:{}", type));
+  }
+}
+
+TEST_CASE("where no entry fits, those that it may be are named: few in a line, all below one") {
+  const auto yaml_of = [](const std::string& gres) {
+    return draft(fmt::format("gpu*|up|infinite|2|idle|64|1|{}|(null)\n", gres)).yaml;
+  };
+  CHECK(holds(yaml_of("gpu:rtx_4090_d:8"), "# Is it one of rtx_4090? Then take the #"));
+  CHECK_FALSE(holds(yaml_of("gpu:mi300x:8"), "Is it one of"));
+  const std::string untyped = yaml_of("gpu:8");
+  CHECK(holds(untyped, "# Is it one of these? Then take the #"));
+  for (const hardware::Gpu& gpu : catalogue().gpus) {
+    CAPTURE(gpu.name);
+    CHECK(std::regex_search(untyped, std::regex(fmt::format("  #   (.*, )?{}(,|\n)", gpu.name))));
   }
 }
 
@@ -238,7 +286,7 @@ TEST_CASE("a GPU that no entry is says how to add one") {
   for (const auto& [gres, type] : {std::pair("gpu:mi300x:8", "gpu:mi300x"),
                                    {"gpu:a100_3g.20gb:8", "gpu:a100_3g.20gb"},
                                    {"gpu:8", "gpu"},
-                                   {"gpu:h200_nvl:8", "gpu:h200_nvl"}}) {
+                                   {"gpu:h20_3e:8", "gpu:h20_3e"}}) {
     CAPTURE(gres);
     const Draft made = draft(fmt::format("gpu*|up|infinite|2|idle|64|1|{}|(null)\n", gres));
     CHECK(made.gpus.empty());
@@ -268,12 +316,12 @@ TEST_CASE("a GPU that no entry is says how to add one") {
 TEST_CASE(
     "nodes that differ in GPUs: the largest count, and nothing asks for more CPUs than all have") {
   const Draft made = draft(
-      "gpu*|up|infinite|5|idle|64|1|gpu:h200:4|(null)\n"
-      "gpu*|up|infinite|2|mixed|96|1|gpu:h200:8|(null)\n"
-      "gpu*|up|infinite|1|down*|128|1|gpu:h200:8|(null)\n"
+      "gpu*|up|infinite|5|idle|64|1|gpu:b200:4|(null)\n"
+      "gpu*|up|infinite|2|mixed|96|1|gpu:b200:8|(null)\n"
+      "gpu*|up|infinite|1|down*|128|1|gpu:b200:8|(null)\n"
       "gpu*|up|infinite|3|idle|64|1|gpu:nvidia_a100-sxm4-80gb:8|(null)\n");
   const Cluster cluster = read(made.yaml);
-  const GpuEntry* gpu = gpu_of(cluster, "h200");
+  const GpuEntry* gpu = gpu_of(cluster, "b200");
   REQUIRE(gpu != nullptr);
   CHECK(gpu->per_node == 8);
   CHECK(gpu->nodes == 3);
@@ -287,12 +335,12 @@ TEST_CASE(
 
 TEST_CASE("two of Slurm's types that are one GPU do not make one entry twice") {
   const Draft made = draft(
-      "gpu*|up|infinite|2|idle|64|1|gpu:h200:8|(null)\n"
-      "gpu*|up|infinite|5|idle|64|1|gpu:nvidia_h200:8|(null)\n");
-  CHECK(made.gpus == std::vector<std::string>{"h200"});
-  CHECK(made.open == std::vector<std::string>{"gpu:h200"});
+      "gpu*|up|infinite|2|idle|64|1|gpu:b200:8|(null)\n"
+      "gpu*|up|infinite|5|idle|64|1|gpu:nvidia_b200:8|(null)\n");
+  CHECK(made.gpus == std::vector<std::string>{"b200"});
+  CHECK(made.open == std::vector<std::string>{"gpu:b200"});
   const Cluster cluster = read(made.yaml);
-  CHECK(gpu_of(cluster, "h200")->gres == "gpu:nvidia_h200");
+  CHECK(gpu_of(cluster, "b200")->gres == "gpu:nvidia_b200");
   CHECK(holds(made.yaml, "a cluster file of their own"));
 }
 
@@ -307,7 +355,7 @@ TEST_CASE("every key that the example explains stands in the file, set or not") 
   keys.erase("h100_80gb");
   keys.insert({"startup_s", "max"});  // they share a line there
   REQUIRE(keys.size() > 30);
-  for (const char* sinfo : {kH200, kMixed, "", "a|up|infinite|1|idle|1|1|(null)|(null)\n"}) {
+  for (const char* sinfo : {kB200, kMixed, "", "a|up|infinite|1|idle|1|1|(null)|(null)\n"}) {
     const std::string yaml = draft(sinfo).yaml;
     for (const std::string& key : keys) {
       CAPTURE(key);
@@ -318,7 +366,7 @@ TEST_CASE("every key that the example explains stands in the file, set or not") 
 }
 
 TEST_CASE("a commented line that loses its # is a key with the value that it shows") {
-  SlurmSite site = site_of(kH200);
+  SlurmSite site = site_of(kB200);
   site.default_account.clear();
   site.limits_memory = false;
   site.nodes[0].max_time_s.reset();
@@ -357,7 +405,7 @@ TEST_CASE("any site gives a file that is read, and nothing of it is a guess") {
   const std::vector<std::string> types = {"h100",
                                           "h200",
                                           "a100",
-                                          "nvidia_h200",
+                                          "nvidia_b200",
                                           "a100-sxm4-80gb",
                                           "nvidia_h100_80gb_hbm3",
                                           "a100_3g.20gb",

@@ -137,11 +137,11 @@ TEST_CASE("where no row is near, 35 % of the peak by hand") {
 
 TEST_CASE("a GPU without a peak has no estimate, and says why") {
   TimeFacts facts = usual_facts();
-  const RunTime unknown = estimate_time(gpu_point("1b", 2048, 320, 8, "b200"), facts);
+  const RunTime unknown = estimate_time(gpu_point("1b", 2048, 320, 8, "z900"), facts);
   CHECK_FALSE(unknown.estimate.has_value());
-  CHECK(unknown.source == "no estimate: GPU 'b200' is not in the catalogue");
+  CHECK(unknown.source == "no estimate: GPU 'z900' is not in the catalogue");
   CHECK(unknown.time_limit_s == 3600);
-  CHECK(describe(unknown) == "no estimate: GPU 'b200' is not in the catalogue; limit 01:00:00");
+  CHECK(describe(unknown) == "no estimate: GPU 'z900' is not in the catalogue; limit 01:00:00");
   Point fp8 = gpu_point("1b", 2048, 320, 8, "a100_80gb");
   fp8.precision = Precision::amp_fp8;
   CHECK(estimate_time(fp8, facts).source == "no estimate: a100_80gb has no amp_fp8 units");
@@ -288,7 +288,7 @@ TEST_CASE("random points, sensible and absurd, have a finite positive time or no
     return 1 + static_cast<std::int64_t>(random() % (std::uint64_t{1} << (random() % most_bits)));
   };
   const auto pick = [&](const auto& list) { return list[random() % std::size(list)]; };
-  const std::string gpus[] = {"h100_80gb", "a100_80gb", "a100_40gb", "h200", "cpu", "b200"};
+  const std::string gpus[] = {"h100_80gb", "a100_80gb", "a100_40gb", "h200", "cpu", "z900"};
   const Precision precisions[] = {Precision::fp32, Precision::amp_bf16, Precision::amp_fp16,
                                   Precision::amp_fp8};
   int estimated = 0;
