@@ -11,6 +11,9 @@ function(tessera_flags target)
   # nvcc's output does not keep to -Wpedantic.
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${TESSERA_WARNINGS}>")
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  if(TESSERA_CARRY)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections;-fdata-sections>")
+  endif()
   # Older than every node that trains: vector kernels are chosen at run time.
   target_compile_options(${target} PRIVATE -march=x86-64-v2)
   if(TESSERA_SANITIZE)
@@ -31,6 +34,9 @@ function(tessera_program target)
   add_executable(${target} ${ARG_SOURCES})
   tessera_flags(${target})
   target_link_libraries(${target} PRIVATE ${ARG_LINK})
+  if(TESSERA_CARRY)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -s -Wl,--gc-sections)
+  endif()
 endfunction()
 
 # A test is one program a folder, named as the folder, run in the source tree so that it finds tests/data and yamls.

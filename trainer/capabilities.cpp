@@ -7,7 +7,7 @@
 #include "lib/model/settings.h"
 #include "lib/runlog/record.h"
 #include "trainer/comm/gloo.h"
-#include "trainer/device/device.h"
+#include "trainer/device/gpu.h"
 #include "trainer/train/version.h"
 
 namespace tessera::trainer {
@@ -40,8 +40,19 @@ std::string capabilities_json() {
   json["blas"] = device.blas;
   json["cpus"] = usable_cpus();
   if (device.memory_bytes > 0) json["memory_bytes"] = device.memory_bytes;
-  json["devices"] = {"cpu"};
-  json["precisions"] = {to_text(Precision::fp32), to_text(Precision::amp_bf16)};
+  const GpuPresence gpus = gpu_presence();
+  json["devices"] = nlohmann::ordered_json::array({"cpu"});
+  if (!gpus.names.empty()) json["devices"].push_back("cuda");
+  nlohmann::ordered_json& cuda = json["cuda"];
+  cuda["gpus"] = gpus.names;
+  if (!gpus.why_none.empty()) cuda["none"] = gpus.why_none;
+  if (gpus.is_built) {
+    cuda["toolkit"] = gpus.cuda;
+    cuda["built_with_cudnn"] = gpus.has_cudnn;
+  }
+  json["precisions"] = nlohmann::ordered_json::array({to_text(Precision::fp32)});
+  if (!gpus.names.empty()) json["precisions"].push_back(to_text(Precision::tf32));
+  json["precisions"].push_back(to_text(Precision::amp_bf16));
   json["mixed_precision"] = all_names<MixedPrecision>();
   json["sharding"] = {to_text(Sharding::no_shard)};
   json["activation_checkpointing"] = all_names<Checkpointing>();

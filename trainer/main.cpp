@@ -24,6 +24,7 @@
 #include "trainer/device/device.h"
 #include "trainer/launch/local_ranks.h"
 #include "trainer/launch/place.h"
+#include "trainer/selftest/selftest.h"
 #include "trainer/train/accept.h"
 #include "trainer/train/bench_ops.h"
 #include "trainer/train/pack.h"
@@ -147,6 +148,23 @@ trainer::BenchShape bench_shape(const std::string& spec_from) {
           .head_rows = memory::head_chunk_rows(config)};
 }
 
+int check_device(const std::vector<std::string>& names, bool gpu, bool small, int threads) {
+  trainer::SelftestOptions options{.gpu = gpu, .threads = threads, .parts = {}, .small = small};
+  for (const std::string& name : names) {
+    const auto part = from_text<trainer::SelftestPart>(name);
+    if (!part)
+      throw Error(ExitCode::usage, "--selftest", fmt::format("'{}' is no part of it", name),
+                  suggestion(name, all_names<trainer::SelftestPart>()));
+    const bool needs_gpu =
+        *part == trainer::SelftestPart::attention || *part == trainer::SelftestPart::training;
+    if (needs_gpu && !gpu)
+      throw Error(ExitCode::usage, "--selftest", fmt::format("{} compares a GPU", name), "--gpu");
+    options.parts.push_back(*part);
+  }
+  const bool holds = trainer::selftest(options, stdout);
+  return static_cast<int>(holds ? ExitCode::ok : ExitCode::failed);
+}
+
 // OpenBLAS reads its core type before main: the program starts once more where another is better
 // than the one it chose. A person's own choice stands.
 void choose_blas_core(char** argv) {
@@ -229,8 +247,20 @@ int run(int argc, char** argv) {
                "measure each operation beside a plain copy and a plain matrix product; sizes of "
                "--spec's model and microbatch, else of MPT's 125m");
   app.add_flag("--json", json, "of --bench-ops: JSON on stdout, the table on stderr");
-  auto* threads_flag =
-      app.add_option("--threads", threads, "threads of --measure-peak and --bench-ops (default 1)");
+  std::vector<std::string> selftest_parts;
+  constexpr int kSelftestParts = 4;
+  auto* selftest_flag =
+      app.add_option("--selftest", selftest_parts,
+                     "check what the device computes: attention, operations, training, bits "
+                     "(default: all that it has); exit code 18 if something is wrong")
+          ->type_name("[PART...]")
+          ->expected(0, kSelftestParts);
+  bool on_gpu = false;
+  bool small = false;
+  app.add_flag("--gpu", on_gpu, "of --selftest and --bench-ops: the GPU instead of the CPU");
+  app.add_flag("--small", small, "of --selftest: small cases alone");
+  auto* threads_flag = app.add_option(
+      "--threads", threads, "threads of --measure-peak, --bench-ops and --selftest (default 1)");
   app.set_version_flag("--version",
                        fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
   try {
@@ -241,13 +271,16 @@ int run(int argc, char** argv) {
     throw cli::command_line_error(app, error);
   }
   cli::refuse_empty_values(app);
-  if (!threads_flag->empty() && !peak && !bench)
-    throw Error(ExitCode::usage, "--threads", "goes with --measure-peak and --bench-ops",
+  const bool selftest = !selftest_flag->empty();
+  if (!threads_flag->empty() && !peak && !bench && !selftest)
+    throw Error(ExitCode::usage, "--threads",
+                "goes with --measure-peak, --bench-ops and --selftest",
                 "the run specification says a run's threads");
   // One question at a time.
   const std::pair<bool, const char*> questions[] = {{!pack_files.empty(), "--pack-bytes"},
                                                     {schedule, "--print-schedule"},
                                                     {bench, "--bench-ops"},
+                                                    {selftest, "--selftest"},
                                                     {peak, "--measure-peak"},
                                                     {capabilities, "--capabilities"},
                                                     {profile, "--profile"}};
@@ -260,7 +293,11 @@ int run(int argc, char** argv) {
     asked = name;
   }
   if (json && !bench) throw Error(ExitCode::usage, "--json", "goes with --bench-ops");
-  if (!spec.empty() && (!pack_files.empty() || peak || capabilities))
+  if (on_gpu && !bench && !selftest)
+    throw Error(ExitCode::usage, "--gpu", "goes with --selftest and --bench-ops",
+                "the run specification says a run's device");
+  if (small && !selftest) throw Error(ExitCode::usage, "--small", "goes with --selftest");
+  if (!spec.empty() && (!pack_files.empty() || peak || capabilities || selftest))
     throw Error(ExitCode::usage, "--spec", fmt::format("does not go with {}", asked));
   if (!nproc.empty() && asked != nullptr && !profile)
     throw Error(ExitCode::usage, "--nproc", fmt::format("does not go with {}", asked),
@@ -278,10 +315,12 @@ int run(int argc, char** argv) {
   }
   if (peak) return measure_peak(threads_of(threads));
   if (bench) {
-    trainer::bench_cpu({.threads = threads_of(threads), .shape = bench_shape(spec), .json = json},
-                       stdout, json ? stderr : stdout);
+    trainer::bench(
+        {.gpu = on_gpu, .threads = threads_of(threads), .shape = bench_shape(spec), .json = json},
+        stdout, json ? stderr : stdout);
     return static_cast<int>(ExitCode::ok);
   }
+  if (selftest) return check_device(selftest_parts, on_gpu, small, threads_of(threads));
   catch_signals();
   const trainer::Place place = trainer::place_of(trainer::process_environment);
   sweep::RunSpec run_spec = read_spec(spec);

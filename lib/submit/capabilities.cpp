@@ -50,6 +50,9 @@ Capabilities parse_capabilities(const Value& json) {
   all.activation_cpu_offload = as_bool(member("activation_cpu_offload"));
   all.microbatch_auto = as_bool(member("microbatch_auto"));
   all.max_ranks = as_integer(member("max_ranks"), 1, kMany);
+  if (const Value* cuda = json.find("cuda")) {
+    if (const Value* none = cuda->find("none")) all.no_cuda = as_text(*none);
+  }
   if (const Value* memory = json.find("memory_bytes"))
     all.memory_bytes = as_integer(*memory, 0, std::int64_t{1} << 60);
   return all;
@@ -67,7 +70,10 @@ std::optional<Capabilities> ask_capabilities(const std::filesystem::path& traine
 
 std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point) {
   if (!has(trainer.devices, point.gpu == "cpu" ? "cpu" : "cuda"))
-    return fmt::format("gpu {}: the trainer has no device for it", point.gpu);
+    return fmt::format("gpu {}: the trainer has no device for it{}{}", point.gpu,
+                       trainer.no_cuda.empty() ? "" : ": ", trainer.no_cuda);
+  if (point.gpu == "cpu" && point.precision == Precision::tf32)
+    return "precision tf32: a CPU's f32 products are not rounded to TF32";
   if (point.gpus > trainer.max_ranks)
     return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, trainer.max_ranks);
   if (point.microbatch_size != sweep::kAutoMicrobatch) {

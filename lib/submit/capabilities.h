@@ -18,6 +18,7 @@ struct Capabilities {
   std::string blas;                  // library of its matrix products, with version
   int cpus = 0;                      // logical CPUs that a process may use there
   std::vector<std::string> devices;  // "cpu", "cuda"
+  std::string no_cuda;               // why "cuda" is not among them, as it says; may be empty
   std::vector<std::string> precisions, mixed_precision, sharding, activation_checkpointing;
   std::vector<std::string> norms, positions, activations;
   std::vector<std::string> data;  // names of data sets, and "file" for the path of a token file

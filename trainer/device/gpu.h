@@ -77,11 +77,13 @@ struct GpuOptions {
   int ordinal = 0;             // among the GPUs that the process may see
   bool tf32 = false;           // f32 products may be rounded to TF32
   bool deterministic = false;  // attention's backward pass; no timed choices
+  bool use_cudnn = true;       // false: attention of matrix products alone, to check cuDNN against
   // Of timed choices from run to run; empty: none is kept.
   std::filesystem::path choice_cache;
 };
 
-// Error(unsupported) where there is none, with the reason and what to do.
+// Error(wrong_device) where there is none, with the reason and what to do; Error(unsupported) where
+// a library is missing, or of a trainer that was built without CUDA.
 std::unique_ptr<Gpu> open_gpu(const GpuOptions& options);
 
 // What the trainer can do here, without opening a GPU.

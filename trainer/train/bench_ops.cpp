@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
+#include "trainer/device/gpu.h"
 
 namespace tessera::trainer {
 
@@ -63,14 +64,19 @@ void print(std::FILE* out, const std::string& text) {
   std::fflush(out);
 }
 
-std::string head(int threads, const BenchShape& shape, const DeviceInfo& device) {
-  return fmt::format(
-      "{}, {} thread{}, {}\nd_model {}, heads {}/{} of {}, ffn {}, vocab {}; {} sequences of {}, "
-      "{} "
-      "rows of logits at once\n",
-      device.name, threads, threads == 1 ? "" : "s", device.vector_isa, shape.d_model,
-      shape.q_heads, shape.kv_heads, shape.head_dim, shape.ffn, shape.vocab, shape.sequences,
-      shape.seq, shape.head_rows);
+std::string head(const BenchOptions& options, const DeviceInfo& device) {
+  const BenchShape& shape = options.shape;
+  std::string text = device.name;
+  if (!options.gpu) {
+    text += fmt::format(", {} thread{}, {}", options.threads, options.threads == 1 ? "" : "s",
+                        device.vector_isa);
+  }
+  return text + fmt::format(
+                    "\nd_model {}, heads {}/{} of {}, ffn {}, vocab {}; {} sequences of {}, "
+                    "{} "
+                    "rows of logits at once\n",
+                    shape.d_model, shape.q_heads, shape.kv_heads, shape.head_dim, shape.ffn,
+                    shape.vocab, shape.sequences, shape.seq, shape.head_rows);
 }
 
 nlohmann::ordered_json json_of(const BenchResult& result) {
@@ -150,26 +156,32 @@ void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, 
   }
 }
 
-void bench_cpu(const BenchOptions& options, std::FILE* out, std::FILE* people) {
+void bench(const BenchOptions& options, std::FILE* out, std::FILE* people) {
   const BenchShape& shape = options.shape;
-  const std::unique_ptr<Device> device = cpu_device(options.threads);
-  print(people, head(options.threads, shape, device->info()));
+  const std::unique_ptr<Gpu> gpu =
+      options.gpu ? open_gpu({.ordinal = 0, .choice_cache = default_choice_cache()}) : nullptr;
+  const std::unique_ptr<Device> cpu = gpu ? nullptr : cpu_device(options.threads);
+  Device& device = gpu ? *gpu : *cpu;
+  print(people, head(options, device.info()));
   BenchReference reference;
   reference.gemm_flops_per_s =
-      1e12 * measure_gemm_peak(options.threads, options.gemm_seconds).tflops;
+      1e12 * (gpu ? gpu->measure_gemm_tflops(Precision::amp_bf16, options.gemm_seconds)
+                  : measure_gemm_peak(options.threads, options.gemm_seconds).tflops);
   nlohmann::ordered_json operations = nlohmann::ordered_json::array();
   bench_operations(
-      *device, bench_catalogue(shape), options.seconds,
+      device, bench_catalogue(shape), options.seconds,
       [&](double bytes_per_s) {
         reference.copy_bytes_per_s = bytes_per_s;
-        print(people,
-              fmt::format("plain copy: {:.2f} GB/s, read and written, {} MiB from memory to "
-                          "memory; what fits the caches may exceed it\n"
-                          "plain GEMM: {:.1f} GFLOP/s, f32, the best of 1024 to 4096 square; bf16 "
-                          "is computed in f32 here\n\n"
-                          "{:<28}{:<6}{:>12}{:>10}{:>9}{:>10}{:>9}\n",
-                          1e-9 * bytes_per_s, kCopyBytes >> 20, 1e-9 * reference.gemm_flops_per_s,
-                          "operation", "dtype", "ms", "GB/s", "of copy", "GFLOP/s", "of GEMM"));
+        print(
+            people,
+            fmt::format("plain copy: {:.2f} GB/s, read and written, {} MiB from memory to "
+                        "memory; what fits the caches may exceed it\n"
+                        "plain GEMM: {:.1f} GFLOP/s, {}\n\n"
+                        "{:<28}{:<6}{:>12}{:>10}{:>9}{:>10}{:>9}\n",
+                        1e-9 * bytes_per_s, kCopyBytes >> 20, 1e-9 * reference.gemm_flops_per_s,
+                        gpu ? "bf16, the better of 4096 and 8192 square"
+                            : "f32, the best of 1024 to 4096 square; bf16 is computed in f32 here",
+                        "operation", "dtype", "ms", "GB/s", "of copy", "GFLOP/s", "of GEMM"));
       },
       [&](const BenchResult& result) {
         operations.push_back(json_of(result));
@@ -177,8 +189,8 @@ void bench_cpu(const BenchOptions& options, std::FILE* out, std::FILE* people) {
       });
   if (!options.json) return;
   nlohmann::ordered_json all;
-  all["device"] = device->info().name;
-  all["threads"] = options.threads;
+  all["device"] = device.info().name;
+  if (!options.gpu) all["threads"] = options.threads;
   all["copy_gb_per_s"] = 1e-9 * reference.copy_bytes_per_s;
   all["gemm_gflop_per_s"] = 1e-9 * reference.gemm_flops_per_s;
   all["operations"] = std::move(operations);

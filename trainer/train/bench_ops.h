@@ -24,7 +24,7 @@ struct BenchResult {
 // What the others are compared with.
 struct BenchReference {
   double copy_bytes_per_s = 0;  // read + written
-  double gemm_flops_per_s = 0;  // f32
+  double gemm_flops_per_s = 0;  // f32; on a GPU bf16
 };
 
 // Bytes of the plain copy: far more than caches hold.
@@ -38,6 +38,7 @@ void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, 
                       const std::function<void(const BenchResult&)>& each);
 
 struct BenchOptions {
+  bool gpu = false;  // else the CPU
   int threads = 1;
   BenchShape shape;
   bool json = false;
@@ -45,8 +46,8 @@ struct BenchOptions {
   double gemm_seconds = 1.5;
 };
 
-// The whole of it on the CPU: a table for `people` line by line, and if asked for one JSON object
-// to `out` at the end.
-void bench_cpu(const BenchOptions& options, std::FILE* out, std::FILE* people);
+// The whole of it: a table for `people` line by line, and if asked for one JSON object to `out` at
+// the end. Error as open_gpu.
+void bench(const BenchOptions& options, std::FILE* out, std::FILE* people);
 
 }  // namespace tessera::trainer

@@ -20,7 +20,7 @@ void check(cudaError_t status, std::string_view what) {
     case cudaErrorStubLibrary:
     case cudaErrorInvalidDevice:
     case cudaErrorNoKernelImageForDevice:
-      throw Error(ExitCode::unsupported, what, text, "use gpu: cpu, or a machine with a GPU");
+      throw Error(ExitCode::wrong_device, what, text, "gpu: cpu, or a machine with a GPU");
     default:
       throw Error(ExitCode::failed, what, text);
   }

@@ -13,7 +13,7 @@
 
 namespace tessera::trainer::cuda {
 
-// Nothing for cudaSuccess. Else Error of `what`: oom for memory that cannot be had, unsupported
+// Nothing for cudaSuccess. Else Error of `what`: oom for memory that cannot be had, wrong_device
 // where there is no driver or no GPU, failed for all other.
 void check(cudaError_t status, std::string_view what);
 

@@ -1,0 +1,192 @@
+#include "trainer/device/cuda/attention.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "lib/base/error.h"
+#include "trainer/device/cuda/launch.h"
+
+namespace tessera::trainer::cuda {
+
+namespace {
+
+const char* pass_of(const AttentionForward& /*op*/) {
+  return "attention_forward";
+}
+const char* pass_of(const AttentionBackward& /*op*/) {
+  return "attention_backward";
+}
+
+template <class Operation>
+std::string in_words(const Operation& op) {
+  const AttentionShape& s = op.shape;
+  return fmt::format("{} b{} s{} h{}/{} d{} {}{}", pass_of(op), s.batch, s.seq, s.q_heads,
+                     s.kv_heads, s.head_dim, to_text(op.qkv.dtype),
+                     s.alibi_bias_max > 0 ? " alibi" : "");
+}
+
+GemmShape shape_of(const BatchedGemm& op, bool tf32) {
+  GemmShape shape = shape_of(op.first, tf32);
+  shape.batch = op.batch;
+  shape.stride_a = op.a_step;
+  shape.stride_b = op.b_step;
+  shape.stride_d = op.d_step;
+  return shape;
+}
+
+// The parts of attention that is not fused, on a GPU's stream.
+class OnStream final : public PlainAttention {
+ public:
+  OnStream(GemmPlans& gemms, bool tf32, const Launch& where)
+      : gemms_(gemms), tf32_(tf32), where_(where) {}
+
+  void run(const BatchedGemm& op) override {
+    gemms_.run(shape_of(op, tf32_),
+               {.a = op.first.a.data, .b = op.first.b.data, .d = op.first.d.data, .bias = nullptr},
+               static_cast<cudaStream_t>(where_.stream));
+  }
+  void run(const SoftmaxForward& op) override { gpu::run(op, where_); }
+  void run(const SoftmaxBackward& op) override { gpu::run(op, where_); }
+  void run(const RowSum& op) override { gpu::run(op, where_); }
+  void run(const Cast& op) override { gpu::run(op, where_); }
+
+ private:
+  GemmPlans& gemms_;
+  bool tf32_;
+  Launch where_;
+};
+
+// Loads kernels, and leaves products alone.
+class Loading final : public PlainAttention {
+ public:
+  explicit Loading(const Launch& where) : where_(where) { where_.load_only = true; }
+  void run(const BatchedGemm& /*op*/) override {}
+  void run(const SoftmaxForward& op) override { gpu::run(op, where_); }
+  void run(const SoftmaxBackward& op) override { gpu::run(op, where_); }
+  void run(const RowSum& op) override { gpu::run(op, where_); }
+  void run(const Cast& op) override { gpu::run(op, where_); }
+
+ private:
+  Launch where_;
+};
+
+}  // namespace
+
+Attention::Attention(const AttentionOptions& options, GemmPlans& gemms)
+    : options_(options), gemms_(gemms) {
+#if TESSERA_HAS_CUDNN
+  if (!options.use_cudnn) {
+    no_cudnn_ = "not asked for";
+    return;
+  }
+  try {
+    fused_ = std::make_unique<AttentionPlans>(options.deterministic);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::unsupported) throw;
+    no_cudnn_ = error.what();
+  }
+#else
+  no_cudnn_ = "the trainer was built without cuDNN";
+#endif
+}
+
+Attention::~Attention() = default;
+
+template <class Operation>
+std::optional<std::string> Attention::refusal([[maybe_unused]] const Operation& op) {
+  if (!no_cudnn_.empty()) return "no cuDNN: " + no_cudnn_;
+#if TESSERA_HAS_CUDNN
+  if (const auto reason = fused_->refusal(op)) return "attention by cuDNN " + *reason;
+#endif
+  return std::nullopt;
+}
+
+template <class Operation>
+std::int64_t Attention::workspace_of(const Operation& op) {
+#if TESSERA_HAS_CUDNN
+  if (!refusal(op)) return fused_->workspace_bytes(op);
+#endif
+  return plain_attention_workspace_bytes(op);
+}
+
+template <class Operation>
+void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
+                            std::vector<GemmShape>& shapes) {
+  workspace_ = workspace;
+  const auto reason = refusal(op);
+#if TESSERA_HAS_CUDNN
+  if (!reason) return fused_->prepare(op, workspace);
+#endif
+  plain_[in_words(op)] = *reason;
+  for (const BatchedGemm& product : plain_attention_gemms(op, workspace))
+    shapes.push_back(shape_of(product, options_.tf32));
+  Loading loading({.stream = nullptr, .multiprocessors = options_.multiprocessors});
+  run_plain_attention(op, workspace, loading);
+}
+
+template <class Operation>
+void Attention::run_one(const Operation& op, cudaStream_t stream) {
+#if TESSERA_HAS_CUDNN
+  if (!refusal(op)) return fused_->run(op, stream);
+#endif
+  OnStream parts(gemms_, options_.tf32,
+                 {.stream = stream, .multiprocessors = options_.multiprocessors});
+  run_plain_attention(op, workspace_, parts);
+}
+
+std::int64_t Attention::workspace_bytes(const AttentionForward& op) {
+  return workspace_of(op);
+}
+std::int64_t Attention::workspace_bytes(const AttentionBackward& op) {
+  return workspace_of(op);
+}
+void Attention::prepare(const AttentionForward& op, std::span<std::byte> workspace,
+                        std::vector<GemmShape>& shapes) {
+  prepare_one(op, workspace, shapes);
+}
+void Attention::prepare(const AttentionBackward& op, std::span<std::byte> workspace,
+                        std::vector<GemmShape>& shapes) {
+  prepare_one(op, workspace, shapes);
+}
+void Attention::run(const AttentionForward& op, cudaStream_t stream) {
+  run_one(op, stream);
+}
+void Attention::run(const AttentionBackward& op, cudaStream_t stream) {
+  run_one(op, stream);
+}
+
+std::vector<GpuChoice> Attention::choices() const {
+  std::vector<GpuChoice> all;
+#if TESSERA_HAS_CUDNN
+  if (fused_) {
+    for (const AttentionChoice& choice : fused_->choices()) {
+      all.push_back({.op = "attention",
+                     .shape = choice.graph,
+                     .choice = fmt::format("cuDNN {}, {} bytes of workspace", choice.engine,
+                                           choice.workspace_bytes),
+                     .from = fmt::format("number {} of {}", choice.rank + 1, choice.offered),
+                     .seconds = {}});
+    }
+  }
+#endif
+  for (const auto& [operation, reason] : plain_) {
+    all.push_back({.op = "attention",
+                   .shape = operation,
+                   .choice = "matrix products and softmax",
+                   .from = reason,
+                   .seconds = {}});
+  }
+  return all;
+}
+
+std::string Attention::name() const {
+  bool fused = false;
+#if TESSERA_HAS_CUDNN
+  fused = fused_ && !fused_->choices().empty();
+#endif
+  if (fused) return plain_.empty() ? "cudnn" : "cudnn+gemm";
+  return plain_.empty() ? "none" : "gemm";
+}
+
+}  // namespace tessera::trainer::cuda

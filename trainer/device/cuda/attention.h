@@ -1,0 +1,73 @@
+// Attention on the GPU: by cuDNN's fused kernels where it takes an operation, else by matrix
+// products and softmax kernels of our own. Which, and why, is told for the log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/device/cuda/attention_plain.h"
+#include "trainer/device/cuda/gemm.h"
+#include "trainer/device/gpu.h"
+#if TESSERA_HAS_CUDNN
+#include "trainer/device/cuda/attention_plans.h"
+#endif
+
+namespace tessera::trainer::cuda {
+
+struct AttentionOptions {
+  bool deterministic = false;
+  bool tf32 = false;      // of products in f32
+  bool use_cudnn = true;  // false: products alone, to check cuDNN against
+  int multiprocessors = 1;
+};
+
+// One thread, one stream at a time. gemms: runs the products of what is not fused; outlives it.
+class Attention {
+ public:
+  Attention(const AttentionOptions& options, GemmPlans& gemms);
+  ~Attention();
+
+  std::int64_t workspace_bytes(const AttentionForward& op);
+  std::int64_t workspace_bytes(const AttentionBackward& op);
+
+  // The shapes of the products that run will need are added to `shapes`: whoever prepares them has
+  // to, with the same workspace. Error(unsupported) if that is too small.
+  void prepare(const AttentionForward& op, std::span<std::byte> workspace,
+               std::vector<GemmShape>& shapes);
+  void prepare(const AttentionBackward& op, std::span<std::byte> workspace,
+               std::vector<GemmShape>& shapes);
+
+  void run(const AttentionForward& op, cudaStream_t stream);
+  void run(const AttentionBackward& op, cudaStream_t stream);
+
+  std::vector<GpuChoice> choices() const;
+  // "cudnn", "gemm", "cudnn+gemm"; "none" before prepare.
+  std::string name() const;
+
+ private:
+  template <class Operation>
+  std::optional<std::string> refusal(const Operation& op);
+  template <class Operation>
+  std::int64_t workspace_of(const Operation& op);
+  template <class Operation>
+  void prepare_one(const Operation& op, std::span<std::byte> workspace,
+                   std::vector<GemmShape>& shapes);
+  template <class Operation>
+  void run_one(const Operation& op, cudaStream_t stream);
+
+  AttentionOptions options_;
+  GemmPlans& gemms_;
+  std::string no_cudnn_;  // why it is not there at all; empty: it is
+#if TESSERA_HAS_CUDNN
+  std::unique_ptr<AttentionPlans> fused_;
+#endif
+  std::span<std::byte> workspace_;
+  std::map<std::string, std::string> plain_;  // operation in words: why it is not fused
+};
+
+}  // namespace tessera::trainer::cuda

@@ -1,0 +1,288 @@
+// The CUDA device: checks and prepares before seal(), afterwards only launches.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/memory/scratch.h"
+#include "trainer/device/check.h"
+#include "trainer/device/cuda/attention.h"
+#include "trainer/device/cuda/gemm.h"
+#include "trainer/device/cuda/gemm_peak.h"
+#include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/nvml.h"
+#include "trainer/device/cuda/presence.h"
+#include "trainer/device/cuda/runtime.h"
+#include "trainer/device/fields.h"
+#include "trainer/device/fingerprint.h"
+#include "trainer/device/gpu.h"
+
+namespace tessera::trainer {
+
+namespace {
+
+using cuda::check;
+
+// f64 is the CPU's, for tests.
+class NoDoubles {
+ public:
+  explicit NoDoubles(const Op& op) : op_(op) {}
+  template <class... Fields>
+  void operator()(const Fields&... fields) const {
+    (look(fields), ...);
+  }
+
+ private:
+  void look(const Tensor& tensor) const {
+    if (tensor && tensor.dtype == DType::f64)
+      throw Error(ExitCode::unsupported, op_name(op_), "f64 on a GPU", "f32 or bf16");
+  }
+  template <class T>
+  void look(const T& /*not a tensor*/) const {}
+
+  const Op& op_;
+};
+
+template <class T>
+inline constexpr bool kIsAttention =
+    std::is_same_v<T, AttentionForward> || std::is_same_v<T, AttentionBackward>;
+
+class CudaDevice final : public Gpu {
+ public:
+  explicit CudaDevice(GpuOptions options)
+      : options_(std::move(options)), properties_(cuda::select_gpu(options_.ordinal)) {
+    info_.kind = "cuda";
+    info_.name = properties_.name;
+    info_.memory_bytes = static_cast<std::int64_t>(properties_.totalGlobalMem);
+    // Communication goes before what computes: it is waited for.
+    for (int i = 0; i < kStreams; ++i) {
+      const auto stream = static_cast<Stream>(i);
+      streams_[static_cast<std::size_t>(i)] =
+          cuda::make_stream(stream == Stream::gather || stream == Stream::reduce);
+    }
+    for (cuda::OwnedEvent& event : events_) event = cuda::make_event();
+    gemms_.emplace(cuda::cublas_lt(), options_.tf32);
+    attention_ = std::make_unique<cuda::Attention>(
+        cuda::AttentionOptions{.deterministic = options_.deterministic,
+                               .tf32 = options_.tf32,
+                               .use_cudnn = options_.use_cudnn,
+                               .multiprocessors = properties_.multiProcessorCount},
+        *gemms_);
+    nvml_ = cuda::Nvml::open();
+    if (nvml_) nvml_device_ = nvml_->device(bus_id());
+    if (nvml_device_ != nullptr) watcher_.emplace(*nvml_, nvml_device_);
+  }
+  ~CudaDevice() override { cudaDeviceSynchronize(); }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const DeviceInfo& info() const override { return info_; }
+
+  std::byte* allocate(Pool pool, std::int64_t bytes) override {
+    need_unsealed("allocate");
+    if (pool == Pool::pinned) return pinned_.emplace_back(cuda::pinned_memory(bytes)).get();
+    pool_bytes_ += bytes;
+    return pools_.emplace_back(cuda::device_memory(bytes)).get();
+  }
+
+  std::int64_t workspace_bytes(const Op& op) const override {
+    return std::visit(
+        [this](const auto& o) -> std::int64_t {
+          using T = std::decay_t<decltype(o)>;
+          if constexpr (std::is_same_v<T, Gemm>) {
+            return memory::kGemmWorkspaceBytes;
+          } else if constexpr (kIsAttention<T>) {
+            return attention_->workspace_bytes(o);
+          } else {
+            return 0;
+          }
+        },
+        op);
+  }
+
+  void prepare(std::span<const Op> all, std::span<std::byte> workspace) override {
+    need_unsealed("prepare");
+    if (reinterpret_cast<std::uintptr_t>(workspace.data()) % 256 != 0)
+      throw Error(ExitCode::internal, "prepare", "the workspace is not aligned to 256 bytes");
+    if (workspace.size() > workspace_.size()) workspace_ = workspace;
+    std::vector<cuda::GemmShape> shapes;
+    for (const Op& op : all) {
+      trainer::check(op);
+      std::visit([&](const auto& o) { visit_fields(o, NoDoubles(op)); }, op);
+      if (!prepared_.insert(fingerprint(op)).second) continue;
+      std::visit([&](const auto& o) { prepare_one(o, shapes); }, op);
+    }
+    const auto trials =
+        options_.deterministic ? nullptr : cuda::gpu_trials(stream(Stream::compute));
+    gemms_->prepare(shapes, workspace_, gemm_options(), trials.get(), stream(Stream::compute));
+    check(cudaDeviceSynchronize(), "prepare");
+  }
+
+  void seal() override { sealed_ = true; }
+
+  void run(Stream where, const Op& op, Tag /*tag*/) override {
+    if (!prepared_.contains(fingerprint(op)))
+      throw Error(ExitCode::internal, op_name(op), "was not prepared");
+    std::visit([&](const auto& o) { run_one(o, where); }, op);
+  }
+
+  void copy(Stream where, void* dst, const void* src, std::int64_t bytes) override {
+    check(cudaMemcpyAsync(dst, src, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
+                          stream(where)),
+          "copy");
+  }
+
+  void record(Stream where, Event event) override {
+    check(cudaEventRecord(event_at(event, false), stream(where)), "record");
+    recorded_[event] = true;
+  }
+  void wait(Stream where, Event event) override {
+    check(cudaStreamWaitEvent(stream(where), event_at(event, true)), "wait");
+  }
+  void host_wait(Event event) override {
+    check(cudaEventSynchronize(event_at(event, true)), "host_wait");
+  }
+  double seconds(Event from, Event to) override {
+    host_wait(to);
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, event_at(from, true), event_at(to, true)), "seconds");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+  GpuSoftware software() const override {
+    GpuSoftware software = cuda::software();
+    if (nvml_) software.driver = nvml_->driver_version().value_or(software.driver);
+    return software;
+  }
+
+  GpuFacts facts() const override {
+    GpuFacts facts{.pci_bus_id = bus_id(),
+                   .multiprocessors = properties_.multiProcessorCount,
+                   .compute_capability = 10 * properties_.major + properties_.minor,
+                   .l2_bytes = properties_.l2CacheSize};
+    if (nvml_device_ != nullptr) {
+      facts.sm_clock_max_mhz = nvml_->sm_clock_max_mhz(nvml_device_);
+      facts.power_limit_w = nvml_->power_limit_w(nvml_device_);
+    }
+    return facts;
+  }
+
+  std::vector<GpuChoice> choices() const override {
+    std::vector<GpuChoice> all = attention_->choices();
+    for (const cuda::GemmChoice& choice : gemms_->choices())
+      all.push_back(cuda::gpu_choice(choice));
+    return all;
+  }
+  std::string choices_hash() const override { return gemms_->hash(); }
+  std::string attention() const override { return attention_->name(); }
+  std::vector<std::string> notes() const override { return gemms_->notes(); }
+
+  std::int64_t unplanned_bytes() const override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<std::int64_t>(total - free) - pool_bytes_;
+  }
+
+  double measure_gemm_tflops(Precision precision, double seconds) override {
+    return cuda::measure_gemm_tflops(precision, seconds, gemm_options(), stream(Stream::compute));
+  }
+
+  void watch() override {
+    if (watcher_) watcher_->begin();
+  }
+  GpuWatch watched() override { return watcher_ ? watcher_->end() : GpuWatch{}; }
+
+ private:
+  void need_unsealed(const char* what) const {
+    if (sealed_) throw Error(ExitCode::internal, what, "the device is sealed");
+  }
+
+  cudaStream_t stream(Stream which) const {
+    return streams_[static_cast<std::size_t>(which)].get();
+  }
+
+  cudaEvent_t event_at(Event event, bool recorded) const {
+    if (event >= kEvents)
+      throw Error(ExitCode::internal, "event", fmt::format("{} of {}", event, kEvents));
+    if (recorded && !recorded_[event])
+      throw Error(ExitCode::internal, "event", fmt::format("{} was never recorded", event));
+    return events_[event].get();
+  }
+
+  std::string bus_id() const {
+    constexpr int kLength = 32;
+    char text[kLength] = {};
+    check(cudaDeviceGetPCIBusId(text, kLength, options_.ordinal), "cudaDeviceGetPCIBusId");
+    return text;
+  }
+
+  cuda::GemmOptions gemm_options() const {
+    cuda::GemmOptions options;
+    options.deterministic = options_.deterministic;
+    options.cache = options_.choice_cache;
+    options.gpu = cuda::current_gpu();
+    return options;
+  }
+
+  cuda::Launch launch_on(Stream where) const {
+    return {.stream = stream(where), .multiprocessors = properties_.multiProcessorCount};
+  }
+
+  // Products are collected, so that all are timed in one go. Kernels are loaded now: a driver does
+  // it at the first launch, and takes memory for it.
+  template <class T>
+  void prepare_one(const T& op, std::vector<cuda::GemmShape>& shapes) {
+    if constexpr (std::is_same_v<T, Gemm>) {
+      shapes.push_back(cuda::shape_of(op, options_.tf32));
+    } else if constexpr (kIsAttention<T>) {
+      attention_->prepare(op, workspace_, shapes);
+    } else {
+      cuda::Launch load = launch_on(Stream::compute);
+      load.load_only = true;
+      cuda::gpu::run(op, load);
+    }
+  }
+
+  template <class T>
+  void run_one(const T& op, Stream where) {
+    if constexpr (std::is_same_v<T, Gemm>) {
+      gemms_->run(op, stream(where));
+    } else if constexpr (kIsAttention<T>) {
+      attention_->run(op, stream(where));
+    } else {
+      cuda::gpu::run(op, launch_on(where));
+    }
+  }
+
+  GpuOptions options_;
+  cudaDeviceProp properties_;
+  DeviceInfo info_;
+  std::array<cuda::OwnedStream, kStreams> streams_;
+  std::array<cuda::OwnedEvent, kEvents> events_;
+  std::array<bool, kEvents> recorded_{};
+  std::vector<cuda::DeviceMemory> pools_;
+  std::vector<cuda::PinnedMemory> pinned_;
+  std::int64_t pool_bytes_ = 0;
+  std::span<std::byte> workspace_;
+  std::optional<cuda::GemmPlans> gemms_;
+  std::unique_ptr<cuda::Attention> attention_;
+  std::unordered_set<Fingerprint, FingerprintHash> prepared_;
+  bool sealed_ = false;
+  std::unique_ptr<cuda::Nvml> nvml_;
+  cuda::Nvml::Device nvml_device_ = nullptr;
+  std::optional<cuda::Watcher> watcher_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gpu> open_gpu(const GpuOptions& options) {
+  return std::make_unique<CudaDevice>(options);
+}
+
+}  // namespace tessera::trainer

@@ -1,0 +1,45 @@
+// The parts of a self-test, and how they report.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "trainer/device/device.h"
+#include "trainer/selftest/selftest.h"
+
+namespace tessera::trainer::selftest_checks {
+
+struct Counts {
+  int held = 0;
+  int all = 0;
+};
+
+class Report {
+ public:
+  explicit Report(std::FILE* out) : out_(out) {}
+
+  void say(std::string_view text);
+  // A difference that may be at most `allowed`; NaN is more. One line.
+  void check(std::string_view what, double difference, double allowed);
+  void check(std::string_view what, bool holds, std::string_view otherwise);
+  Counts counts() const { return counts_; }
+
+ private:
+  void line(bool holds, std::string_view what, std::string_view figures);
+
+  std::FILE* out_;
+  Counts counts_;
+};
+
+// A device to check, for operations that are the same each time they run. With `plain`, a GPU
+// without cuDNN.
+std::unique_ptr<Device> device_under_test(const SelftestOptions& options, bool plain = false);
+
+void check_attention(const SelftestOptions& options, Report& report);
+void check_operations(const SelftestOptions& options, Report& report);
+void check_training(const SelftestOptions& options, Report& report);
+void check_bits(const SelftestOptions& options, Report& report);
+
+}  // namespace tessera::trainer::selftest_checks
