@@ -74,101 +74,17 @@ Case gemm_blocks() {
   return c;
 }
 
-enum class Residual { none, add, in_place };
-
-// wide: residual stream and parameters f32 beside bf16 branches, where the dtype is bf16.
-Case norm(model::Norm kind, std::int64_t rows, std::int64_t cols, Residual residual, bool bias,
-          bool wide = false) {
-  const bool layernorm = kind == model::Norm::layernorm;
-  Case c;
-  c.name = std::string(layernorm ? "layernorm " : "rmsnorm ") + std::to_string(rows) + "x" +
-           std::to_string(cols) + (residual == Residual::none ? "" : " residual") +
-           (residual == Residual::in_place ? " in place" : "") + (bias ? " bias" : "") +
-           (wide ? " wide" : "");
-  c.build = [=](Arena& a) {
-    const auto in = [&](const char* name, std::int64_t r, double scale, double shift,
-                        std::int64_t gap) {
-      return wide ? a.wide_in(name, r, cols, scale, shift, gap)
-                  : a.in(name, r, cols, scale, shift, gap);
-    };
-    const auto out = [&](const char* name) {
-      return wide ? a.wide_out(name, rows, cols) : a.out(name, rows, cols);
-    };
-    const Tensor x = in("x", rows, 2, 0.5, 1);
-    const Tensor gain = in("gain", 1, 0.3, 1, 0);
-    const Tensor dy = a.in("dy", rows, cols);
-    const Tensor y = a.out("y", rows, cols, 2);
-    const Tensor mean = layernorm ? a.statistics("mean", 1, rows) : Tensor{};
-    const Tensor rstd = a.statistics("rstd", 1, rows);
-    NormForward forward{kind, 1e-5F, x, {}, {}, y, gain, {}, mean, rstd};
-    if (bias) forward.bias = in("bias", 1, 1, 0, 0);
-    Tensor sum = x;
-    Tensor dsum_in;
-    Tensor dsum;
-    if (residual == Residual::none) {
-      dsum = out("dsum");
-    } else {
-      forward.add = a.in("add", rows, cols);
-      if (residual == Residual::in_place) {
-        a.compare("x");
-      } else {
-        sum = out("sum");
-      }
-      forward.sum = sum;
-      dsum_in = in("dsum_in", rows, 1, 0, 0);
-      dsum = residual == Residual::in_place ? dsum_in : out("dsum");
-      if (residual == Residual::in_place) a.compare("dsum_in");
-    }
-    return std::vector<Op>{forward, NormBackward{kind, dy, dsum_in, sum, gain, mean, rstd, dsum,
-                                                 a.statistics("dgain", 1, cols),
-                                                 bias ? a.statistics("dbias", 1, cols) : Tensor{},
-                                                 a.scratch(norm_partials(rows, cols)), false}};
-  };
-  // The residual branch hands dsum_in down as well.
-  c.objective = {{"y", "dy"}};
-  if (residual == Residual::add) c.objective.push_back({"sum", "dsum_in"});
-  if (residual != Residual::in_place) c.gradients = {{"x", "dsum"}, {"gain", "dgain"}};
-  if (residual == Residual::add) c.gradients.push_back({"add", "dsum"});
-  if (bias && residual != Residual::in_place) c.gradients.push_back({"bias", "dbias"});
-  return c;
-}
-
-Case norm_accumulate() {
-  Case c;
-  c.name = "layernorm gradients accumulate";
-  c.build = [](Arena& a) {
-    const Tensor x = a.in("x", 70, 33);
-    const Tensor gain = a.in("gain", 1, 33, 0.3, 1);
-    const Tensor mean = a.statistics("mean", 1, 70);
-    const Tensor rstd = a.statistics("rstd", 1, 70);
-    return std::vector<Op>{
-        NormForward{
-            model::Norm::layernorm, 1e-5F, x, {}, {}, a.out("y", 70, 33), gain, {}, mean, rstd},
-        NormBackward{model::Norm::layernorm,
-                     a.in("dy", 70, 33),
-                     {},
-                     x,
-                     gain,
-                     mean,
-                     rstd,
-                     a.out("dsum", 70, 33),
-                     a.accumulator("dgain", 1, 33, 100),
-                     a.accumulator("dbias", 1, 33, 100),
-                     a.scratch(norm_partials(70, 33)),
-                     true}};
-  };
-  return c;
-}
-
-Case activation(model::Activation kind, std::int64_t rows, std::int64_t cols, double scale) {
+// gap: between the rows of x; none: those of the others are contiguous too.
+Case activation(model::Activation kind, std::int64_t rows, std::int64_t cols, double scale,
+                std::int64_t gap = 3) {
   const bool swiglu = kind == model::Activation::swiglu;
   Case c;
   c.name = std::string(to_text(kind)) + " " + std::to_string(rows) + "x" + std::to_string(cols) +
-           " scale " + std::to_string(static_cast<int>(scale));
+           " scale " + std::to_string(static_cast<int>(scale)) + " gap " + std::to_string(gap);
   c.build = [=](Arena& a) {
-    const Tensor x = a.in("x", rows, swiglu ? 2 * cols : cols, scale, 0, 3);
-    const Tensor dy = a.in("dy", rows, cols, 1, 0, 1);
-    return std::vector<Op>{ActForward{kind, x, a.out("y", rows, cols, 2)},
+    const Tensor x = a.in("x", rows, swiglu ? 2 * cols : cols, scale, 0, gap);
+    const Tensor dy = a.in("dy", rows, cols, 1, 0, gap == 3 ? 1 : gap);
+    return std::vector<Op>{ActForward{kind, x, a.out("y", rows, cols, gap == 3 ? 2 : 2 * gap)},
                            ActBackward{kind, x, dy, a.out("dx", rows, x.cols)}};
   };
   c.objective = {{"y", "dy"}};
@@ -177,13 +93,14 @@ Case activation(model::Activation kind, std::int64_t rows, std::int64_t cols, do
 }
 
 // dx may be dy, or x.
-Case activation_in_place(model::Activation kind, bool onto_x) {
+Case activation_in_place(model::Activation kind, std::int64_t cols, bool onto_x) {
   const bool swiglu = kind == model::Activation::swiglu;
   Case c;
-  c.name = std::string(to_text(kind)) + " in place of " + (onto_x ? "x" : "dy");
+  c.name = std::string(to_text(kind)) + " 5x" + std::to_string(cols) + " in place of " +
+           (onto_x ? "x" : "dy");
   c.build = [=](Arena& a) {
-    const Tensor x = a.in("x", 5, swiglu ? 74 : 37, 2);
-    const Tensor dy = a.in("dy", 5, 37);
+    const Tensor x = a.in("x", 5, swiglu ? 2 * cols : cols, 2);
+    const Tensor dy = a.in("dy", 5, cols);
     a.compare(onto_x ? "x" : "dy");
     return std::vector<Op>{ActBackward{kind, x, dy, onto_x ? x : dy}};
   };
@@ -334,7 +251,6 @@ Case init() {
 
 std::vector<Case> make_cases() {
   using model::Activation;
-  using model::Norm;
   std::vector<Case> all{linear(65, 33, 17, true, false),
                         linear(7, 130, 96, false, false),
                         linear(100, 20, 31, false, true),
@@ -342,20 +258,19 @@ std::vector<Case> make_cases() {
                         gemm_rest(),
                         gemm_blocks()};
   for (Case& each : attention_cases()) all.push_back(std::move(each));
-  for (const Norm kind : {Norm::layernorm, Norm::rmsnorm}) {
-    for (const Residual residual : {Residual::none, Residual::add, Residual::in_place}) {
-      all.push_back(norm(kind, 37, 67, residual, true));
-      all.push_back(norm(kind, 131, 128, residual, false));
-      all.push_back(norm(kind, 37, 67, residual, kind == Norm::layernorm, true));
-    }
-    all.push_back(norm(kind, 1, 5, Residual::add, true));
-  }
-  all.push_back(norm_accumulate());
+  for (Case& each : norm_cases()) all.push_back(std::move(each));
   for (const Activation kind : {Activation::gelu_erf, Activation::gelu_tanh, Activation::swiglu}) {
     all.push_back(activation(kind, 7, 133, 1));
     all.push_back(activation(kind, 33, 64, 4));
-    all.push_back(activation_in_place(kind, true));
-    if (kind != Activation::swiglu) all.push_back(activation_in_place(kind, false));
+    // Rows at multiples of 16 bytes, which GPUs read by packs of 8, and rows that follow each
+    // other: 37 x 512 are more than a small GPU's threads have in one turn.
+    all.push_back(activation(kind, 37, 72, 2, 8));
+    all.push_back(activation(kind, 37, 512, 2, 0));
+    all.push_back(activation(kind, 6, 76, 2, 0));
+    for (const std::int64_t cols : {37, 40}) {
+      all.push_back(activation_in_place(kind, cols, true));
+      if (kind != Activation::swiglu) all.push_back(activation_in_place(kind, cols, false));
+    }
   }
   for (const bool positions : {false, true}) {
     for (const bool accumulate : {false, true}) {

@@ -36,7 +36,8 @@ struct Case {
 
 const std::vector<Case>& cases();
 
-// The part of them that is attention and positions.
+// The parts of them that are attention and positions, norms and sums over rows.
 std::vector<Case> attention_cases();
+std::vector<Case> norm_cases();
 
 }  // namespace tessera::trainer::test

@@ -9,6 +9,9 @@ namespace tessera::trainer::test {
 
 namespace {
 
+template <class T, class Of>
+constexpr bool kOwn = std::is_same_v<T, Of>;
+
 class EmulatedDevice final : public Device {
  public:
   explicit EmulatedDevice(int multiprocessors)
@@ -30,7 +33,13 @@ class EmulatedDevice final : public Device {
     std::visit(
         [&](const auto& o) {
           using T = std::decay_t<decltype(o)>;
-          if constexpr (std::is_same_v<T, Cast>) {
+          if constexpr (kOwn<T, Cast>             //
+                        || kOwn<T, BiasGrad>      //
+                        || kOwn<T, NormForward>   //
+                        || kOwn<T, NormBackward>  //
+                        || kOwn<T, ActForward>    //
+                        || kOwn<T, ActBackward>   //
+          ) {
             cuda::emulated::run(o, launch_);
           } else {
             cpu_->run(stream, op, tag);

@@ -28,31 +28,59 @@ SIMT_FUNCTION T from_float(float x) {
   }
 }
 
-// kPacked: whole packs at multiples of 16 bytes. Else element by element, `left` of them at most;
-// the rest of the pack is 0.
-template <bool kPacked>
-SIMT_FUNCTION void load(const float* from, std::int64_t left, float (&to)[kPack]) {
-  if constexpr (kPacked) {
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const Words words = load_words(from + half * 4);
-      SIMT_UNROLL
-      for (int i = 0; i < 4; ++i) to[half * 4 + i] = as_float(words.at[i]);
-    }
-  } else {
-    SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) to[i] = i < left ? from[i] : 0.0F;
+// A pack as it is in memory: of bf16 half the registers that its elements take.
+template <class T>
+struct Raw {
+  static constexpr int kWords = sizeof(T) * kPack / sizeof(Words);
+  Words words[kWords];
+};
+template <class T>
+SIMT_FUNCTION Raw<T> load_raw(const T* from) {
+  Raw<T> raw;
+  SIMT_UNROLL
+  for (int i = 0; i < Raw<T>::kWords; ++i)
+    raw.words[i] = load_words(from + i * (kPack / Raw<T>::kWords));
+  return raw;
+}
+template <class T>
+SIMT_FUNCTION void store_raw(T* to, const Raw<T>& raw) {
+  SIMT_UNROLL
+  for (int i = 0; i < Raw<T>::kWords; ++i)
+    store_words(to + i * (kPack / Raw<T>::kWords), raw.words[i]);
+}
+SIMT_FUNCTION void unpack(const Raw<float>& from, float (&to)[kPack]) {
+  SIMT_UNROLL
+  for (int i = 0; i < kPack; ++i) to[i] = as_float(from.words[i / 4].at[i % 4]);
+}
+SIMT_FUNCTION void unpack(const Raw<Bf16>& from, float (&to)[kPack]) {
+  SIMT_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    const std::uint32_t word = from.words[0].at[i / 2];
+    to[i] = as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000U);
   }
 }
-template <bool kPacked>
-SIMT_FUNCTION void load(const Bf16* from, std::int64_t left, float (&to)[kPack]) {
-  if constexpr (kPacked) {
-    const Words words = load_words(from);
-    SIMT_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      to[2 * i] = as_float(words.at[i] << 16);
-      to[2 * i + 1] = as_float(words.at[i] & 0xffff0000U);
+// Rounds each element once.
+template <class T>
+SIMT_FUNCTION Raw<T> pack(const float (&from)[kPack]) {
+  Raw<T> raw;
+  SIMT_UNROLL
+  for (int i = 0; i < 4 * Raw<T>::kWords; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      raw.words[i / 4].at[i % 4] = as_bits(from[i]);
+    } else {
+      raw.words[0].at[i] = static_cast<std::uint32_t>(to_bf16(from[2 * i]).bits) |
+                           static_cast<std::uint32_t>(to_bf16(from[2 * i + 1]).bits) << 16;
     }
+  }
+  return raw;
+}
+
+// kPacked: whole packs at multiples of 16 bytes. Else element by element, `left` of them at most;
+// the rest of the pack is 0.
+template <bool kPacked, class T>
+SIMT_FUNCTION void load(const T* from, std::int64_t left, float (&to)[kPack]) {
+  if constexpr (kPacked) {
+    unpack(load_raw(from), to);
   } else {
     SIMT_UNROLL
     for (int i = 0; i < kPack; ++i) to[i] = i < left ? to_float(from[i]) : 0.0F;
@@ -60,37 +88,14 @@ SIMT_FUNCTION void load(const Bf16* from, std::int64_t left, float (&to)[kPack])
 }
 
 // Rounds each element once to the dtype of `to`.
-template <bool kPacked>
-SIMT_FUNCTION void store(float* to, std::int64_t left, const float (&from)[kPack]) {
+template <bool kPacked, class T>
+SIMT_FUNCTION void store(T* to, std::int64_t left, const float (&from)[kPack]) {
   if constexpr (kPacked) {
-    SIMT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      Words words;
-      SIMT_UNROLL
-      for (int i = 0; i < 4; ++i) words.at[i] = as_bits(from[half * 4 + i]);
-      store_words(to + half * 4, words);
-    }
+    store_raw(to, pack<T>(from));
   } else {
     SIMT_UNROLL
     for (int i = 0; i < kPack; ++i) {
-      if (i < left) to[i] = from[i];
-    }
-  }
-}
-template <bool kPacked>
-SIMT_FUNCTION void store(Bf16* to, std::int64_t left, const float (&from)[kPack]) {
-  if constexpr (kPacked) {
-    Words words;
-    SIMT_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      words.at[i] = static_cast<std::uint32_t>(to_bf16(from[2 * i]).bits) |
-                    static_cast<std::uint32_t>(to_bf16(from[2 * i + 1]).bits) << 16;
-    }
-    store_words(to, words);
-  } else {
-    SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) {
-      if (i < left) to[i] = to_bf16(from[i]);
+      if (i < left) to[i] = from_float<T>(from[i]);
     }
   }
 }

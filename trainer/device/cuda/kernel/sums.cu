@@ -1,0 +1,98 @@
+// Gradients of biases, and the sum of parts that the norms' gradients need too. A block of the
+// first kernel takes 256 columns of a part of the rows, a warp of it every eighth row.
+#include "trainer/device/cuda/kernel/sums.h"
+#include "trainer/device/parts.h"
+
+namespace tessera::trainer::cuda::TESSERA_SIMT {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+
+template <bool kPacked, class T>
+SIMT_KERNEL(kThreads)
+void sum_rows(Rows<const T> dy, std::int64_t rows, std::int64_t cols, float* partials) {
+  constexpr int kAtOnce = 4;  // rows of a warp that are on their way
+  const std::int64_t part = block_y();
+  const RowRange range = rows_of_part(rows, part, blocks_y());
+  const std::int64_t col = (block() * kWarp + lane()) * kPack;
+  const std::int64_t left = cols - col;
+  float sums[kPack] = {};
+  if (left > 0) {
+    std::int64_t row = range.begin + warp();
+    for (; row + (kAtOnce - 1) * kWarps < range.end; row += kAtOnce * kWarps) {
+      float value[kAtOnce][kPack];
+      SIMT_UNROLL
+      for (int i = 0; i < kAtOnce; ++i)
+        load<kPacked>(dy.row(row + i * kWarps) + col, left, value[i]);
+      SIMT_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        SIMT_UNROLL
+        for (int j = 0; j < kPack; ++j) sums[j] += value[i][j];
+      }
+    }
+    for (; row < range.end; row += kWarps) {
+      float value[kPack];
+      load<kPacked>(dy.row(row) + col, left, value);
+      SIMT_UNROLL
+      for (int j = 0; j < kPack; ++j) sums[j] += value[j];
+    }
+  }
+  add_groups<kThreads>(sums, warp(), kWarps, lane(), kWarp);
+  if (warp() == 0 && left > 0) store<kPacked>(partials + part * cols + col, left, sums);
+}
+
+// A block takes 32 columns, a warp of it every eighth part; block_y() says which of the two sums.
+SIMT_KERNEL(kThreads)
+void add_parts(const float* partials, std::int64_t parts, std::int64_t cols, float* first,
+               float* second, bool accumulate) {
+  constexpr int kAtOnce = 8;
+  SIMT_SHARED(float, of_thread, kThreads);
+  const std::int64_t col = block() * kWarp + lane();
+  const float* of = partials + block_y() * parts * cols + col;
+  float sum = 0;
+  if (col < cols) {
+    std::int64_t part = warp();
+    for (; part + (kAtOnce - 1) * kWarps < parts; part += kAtOnce * kWarps) {
+      float value[kAtOnce];
+      SIMT_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) value[i] = of[(part + i * kWarps) * cols];
+      SIMT_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) sum += value[i];
+    }
+    for (; part < parts; part += kWarps) sum += of[part * cols];
+  }
+  of_thread[thread()] = sum;
+  sync();
+  if (warp() > 0 || col >= cols) return;
+  for (int other = 1; other < kWarps; ++other) sum += of_thread[other * kWarp + lane()];
+  float* const out = (block_y() == 0 ? first : second) + col;
+  *out = accumulate ? *out + sum : sum;
+}
+
+}  // namespace
+
+void sum_parts(const float* partials, std::int64_t parts, const Tensor& first, const Tensor& second,
+               bool accumulate, const Launch& where) {
+  const std::int64_t cols = first.cols;
+  const Grid grid{static_cast<unsigned>(ceil_div(cols, kWarp)), second ? 2U : 1U};
+  launch("sum_parts", add_parts, grid, kThreads, where, partials, parts, cols,
+         static_cast<float*>(first.data), static_cast<float*>(second.data), accumulate);
+}
+
+void run(const BiasGrad& op, const Launch& where) {
+  const std::int64_t parts = row_parts(op.dy.rows);
+  auto* const partials = static_cast<float*>(op.partials.data);
+  const Tensor sums{partials, DType::f32, parts, op.dy.cols, op.dy.cols};
+  const Grid grid{static_cast<unsigned>(ceil_div(op.dy.cols, kWarp * kPack)),
+                  static_cast<unsigned>(parts)};
+  with_packing(is_packed({&op.dy, &sums}), [&]<bool kPacked>() {
+    with_storage(op.dy.dtype, [&]<class T>() {
+      launch("bias_grad", sum_rows<kPacked, T>, grid, kThreads, where, rows_of<const T>(op.dy),
+             op.dy.rows, op.dy.cols, partials);
+    });
+  });
+  sum_parts(partials, parts, op.dbias, {}, op.accumulate, where);
+}
+
+}  // namespace tessera::trainer::cuda::TESSERA_SIMT
