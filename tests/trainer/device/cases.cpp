@@ -107,15 +107,18 @@ Case activation_in_place(model::Activation kind, std::int64_t cols, bool onto_x)
   return c;
 }
 
+// The last three tokens never come; of frequent ones, every third row's is one and the same.
 Case embedding(std::int64_t batch, std::int64_t seq, std::int64_t cols, bool positions,
-               bool accumulate) {
+               bool accumulate, bool frequent = false) {
   Case c;
-  c.name = std::string("embedding") + (positions ? " positions" : "") +
-           (accumulate ? " accumulate" : "");
+  c.name = "embedding " + std::to_string(batch * seq) + "x" + std::to_string(cols) +
+           (positions ? " positions" : "") + (accumulate ? " accumulate" : "") +
+           (frequent ? " frequent" : "");
   c.build = [=](Arena& a) {
     constexpr std::int32_t kVocab = 29;
     const std::int64_t rows = batch * seq;
-    const auto tokens = token_list(rows, kVocab - 3);  // the last three never come
+    auto tokens = token_list(rows, kVocab - 3);
+    for (std::size_t t = 0; t < tokens.size() && frequent; t += 3) tokens[t] = 4;
     std::vector<std::int32_t> order(tokens.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t l, std::int32_t r) {
@@ -128,8 +131,11 @@ Case embedding(std::int64_t batch, std::int64_t seq, std::int64_t cols, bool pos
     const auto gradient = [&](const char* name, std::int64_t r) {
       return accumulate ? a.accumulator(name, r, cols) : a.statistics(name, r, cols);
     };
-    Embed forward{
-        a.integers(tokens), a.in("table", kVocab, cols), {}, a.out("y", rows, cols, 1), seq};
+    Embed forward{a.integers(tokens),
+                  a.in("table", kVocab, cols),
+                  {},
+                  a.out("y", rows, cols, cols % 8 == 0 ? 8 : 1),
+                  seq};
     EmbedBackward backward{a.integers(order),
                            a.integers(starts),
                            a.in("dy", rows, cols),
@@ -150,13 +156,14 @@ Case embedding(std::int64_t batch, std::int64_t seq, std::int64_t cols, bool pos
   return c;
 }
 
-Case cross_entropy(std::int64_t rows, std::int64_t vocab, std::int64_t cols, double scale) {
+Case cross_entropy(std::int64_t rows, std::int64_t vocab, std::int64_t cols, double scale,
+                   std::int64_t gap = 5) {
   Case c;
   c.name = "cross_entropy " + std::to_string(rows) + "x" + std::to_string(vocab) + " of " +
            std::to_string(cols);
   c.constant_weight = 0.03125;
   c.build = [=, weight = c.constant_weight](Arena& a) {
-    const Tensor logits = a.in("logits", rows, cols, scale, 0, 5);
+    const Tensor logits = a.in("logits", rows, cols, scale, 0, gap);
     a.compare("logits");
     auto targets = token_list(rows, static_cast<std::int32_t>(vocab));
     targets[1] = -100;
@@ -173,6 +180,19 @@ Case cross_entropy(std::int64_t rows, std::int64_t vocab, std::int64_t cols, dou
   };
   c.objective = {{"row_loss", ""}};
   c.gradients = {{"logits", "logits"}};
+  return c;
+}
+
+// More rows than any block has threads.
+Case loss_of_many_rows() {
+  Case c;
+  c.name = "loss of many rows";
+  c.build = [](Arena& a) {
+    StepInputs in;
+    in.inv_tokens = 0.25F;
+    return std::vector<Op>{
+        SumLoss{a.wide_in("row_loss", 1, 5003, 1, 3), a.inputs(in), a.state({}), false}};
+  };
   return c;
 }
 
@@ -193,15 +213,14 @@ Case casts() {
 }
 
 // Several parts, the last of them short; the norm is over max_grad_norm.
-Case gradient_norm() {
+Case gradient_norm(std::int64_t elements) {
   Case c;
-  c.name = "gradient norm";
-  c.build = [](Arena& a) {
-    constexpr std::int64_t kElements = 150'001;
-    const Tensor x = a.in("x", 1, kElements);
+  c.name = "gradient norm of " + std::to_string(elements);
+  c.build = [=](Arena& a) {
+    const Tensor x = a.in("x", 1, elements);
     StepInputs in;
     in.max_grad_norm = 1;
-    const std::int64_t parts = squared_norm_partials(kElements);
+    const std::int64_t parts = squared_norm_partials(elements);
     // Doubles in two scratch elements each when the compute dtype is f32.
     auto* partials = static_cast<double*>(a.scratch(2 * parts).data);
     return std::vector<Op>{SquaredNorm{x, partials},
@@ -210,12 +229,11 @@ Case gradient_norm() {
   return c;
 }
 
-Case adamw(bool low_param) {
+Case adamw(std::int64_t elements, bool low_param) {
   Case c;
-  c.name = low_param ? "adamw with parameters" : "adamw";
+  c.name = "adamw " + std::to_string(elements) + (low_param ? " with parameters" : "");
   c.has_f64 = false;
   c.build = [=](Arena& a) {
-    constexpr std::int64_t kElements = 20'011;
     StepInputs in;
     in.lr = 1e-2F;
     in.weight_decay = 0.1F;
@@ -223,10 +241,10 @@ Case adamw(bool low_param) {
     in.bias2 = 1 - 0.95F;
     StepState state;
     state.clip = 0.5;
-    AdamW op{a.accumulator("grad", 1, kElements),
-             a.accumulator("master", 1, kElements),
-             a.accumulator("m", 1, kElements, 0.1),
-             a.accumulator("v", 1, kElements, 0, 0.25),
+    AdamW op{a.accumulator("grad", 1, elements),
+             a.accumulator("master", 1, elements),
+             a.accumulator("m", 1, elements, 0.1),
+             a.accumulator("v", 1, elements, 0, 0.25),
              {},
              0.9F,
              0.95F,
@@ -234,17 +252,20 @@ Case adamw(bool low_param) {
              12'345,
              a.inputs(in),
              a.state(state)};
-    if (low_param) op.param = a.out("param", 1, kElements);
+    if (low_param) op.param = a.out("param", 1, elements);
     return std::vector<Op>{op};
   };
   return c;
 }
 
-Case init() {
+Case init(std::int64_t elements, std::uint64_t first_index) {
   Case c;
-  c.name = "init";
-  c.build = [](Arena& a) {
-    return std::vector<Op>{Init{a.statistics("weights", 1, 30'001), 1.5F, 0.02F, 42, 7}};
+  c.name = "init of " + std::to_string(elements);
+  c.build = [=](Arena& a) {
+    return std::vector<Op>{
+        Init{a.statistics("weights", 1, elements), 1.5F, 0.02F, 42, first_index},
+        Init{a.out("low", 1, elements), 0, 1, (std::uint64_t{7} << 40) + 3, first_index},
+        Init{a.out("constant", 1, elements), 0.3F, 0, 42, first_index}};
   };
   return c;
 }
@@ -277,14 +298,25 @@ std::vector<Case> make_cases() {
       all.push_back(embedding(3, 21, 37, positions, accumulate));
     }
   }
+  all.push_back(embedding(2, 60, 40, true, false, true));
+  all.push_back(embedding(2, 60, 40, true, true, true));
+  all.push_back(embedding(2, 60, 37, false, true, true));
+  all.push_back(embedding(3, 2, 16'424, true, true));
   all.push_back(cross_entropy(5, 45, 64, 3));
+  all.push_back(cross_entropy(5, 45, 64, 3, 8));
+  all.push_back(cross_entropy(2, 9001, 9088, 2, 0));
   all.push_back(cross_entropy(40, 203, 256, 1));
   all.push_back(cross_entropy(3, 3, 3, 30));
   all.push_back(casts());
-  all.push_back(gradient_norm());
-  all.push_back(adamw(false));
-  all.push_back(adamw(true));
-  all.push_back(init());
+  all.push_back(loss_of_many_rows());
+  all.push_back(gradient_norm(150'001));
+  all.push_back(gradient_norm(150'000));
+  all.push_back(adamw(20'011, false));
+  all.push_back(adamw(20'011, true));
+  all.push_back(adamw(20'008, false));
+  all.push_back(adamw(20'008, true));
+  all.push_back(init(30'001, 7));
+  all.push_back(init(30'000, 1U << 31));
   return all;
 }
 

@@ -113,10 +113,10 @@ StepState* Bench::state() {
 }
 
 void Bench::run(const Op& op) {
-  const std::int64_t workspace = device_->workspace_bytes(op);
+  const std::int64_t workspace = tested_.device->workspace_bytes(op);
   const std::vector<Op> ops{op};
-  device_->prepare(ops, {memory_(workspace), static_cast<std::size_t>(workspace)});
-  device_->run(Stream::compute, op, {});
+  tested_.device->prepare(ops, {memory_(workspace), static_cast<std::size_t>(workspace)});
+  tested_.device->run(Stream::compute, op, {});
 }
 
 Values Bench::read(const Tensor& t) {
@@ -127,13 +127,11 @@ Values Bench::read(const Tensor& t) {
   return values;
 }
 
-void with_each_isa(const std::function<void(Bench&)>& f) {
-  for (const cpu::Kernels* kernels : cpu::supported_kernels()) {
-    const std::string isa = kernels->isa;
-    CAPTURE(isa);
-    Bench bench(*kernels);
+void with_each_bench(const std::function<void(Bench&)>& f) {
+  with_each_device([&](TestedDevice& tested) {
+    Bench bench(tested);
     f(bench);
-  }
+  });
 }
 
 }  // namespace tessera::trainer::test

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/trainer/device/arena.h"
+#include "tests/trainer/device/each_device.h"
 #include "tests/trainer/device/run_case.h"
 
 namespace tessera::trainer::test {
@@ -43,10 +44,12 @@ Values normal(std::uint64_t seed, std::int64_t count, DType dtype, double scale 
 // Whole numbers from -limit to limit.
 Values whole(std::uint64_t seed, std::int64_t count, int limit);
 
-// A CPU device with one table of kernels, and tensors without gaps on it.
+// A device, and tensors without gaps on it.
 class Bench {
  public:
-  explicit Bench(const cpu::Kernels& kernels) : device_(cpu::cpu_device(2, kernels)) {}
+  explicit Bench(TestedDevice& tested) : tested_(tested) {}
+
+  const TestedDevice& tested() const { return tested_; }
 
   Tensor in(DType dtype, std::int64_t rows, std::int64_t cols, const Values& values);
   Tensor out(DType dtype, std::int64_t rows, std::int64_t cols);  // NaN until written
@@ -56,11 +59,11 @@ class Bench {
   static Values read(const Tensor& t);
 
  private:
-  std::unique_ptr<Device> device_;
+  TestedDevice& tested_;
   HostMemory memory_;
 };
 
-// f(bench) with each table of kernels that this CPU can run.
-void with_each_isa(const std::function<void(Bench&)>& f);
+// f(bench) of each device that the program tests.
+void with_each_bench(const std::function<void(Bench&)>& f);
 
 }  // namespace tessera::trainer::test

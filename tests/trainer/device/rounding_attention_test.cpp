@@ -57,9 +57,17 @@ double scaled_score(const Values& qkv, const Head& head, std::int64_t query, std
                                                  qkv, at(head.first_row + key, head.k, kWidth));
 }
 
+// How far a number in f32 may be off beside it, and what that makes of it when it is rounded: 0, or
+// a step of bf16 where it lies between two.
+constexpr double kF32Error = 0x1p-19;
+double doubt(double x, double size, Round round) {
+  return round(x + kF32Error * size) - round(x - kF32Error * size);
+}
+
 struct Forward {
   Values out = Values(kAllRows * kOutWidth);
-  Values size = Values(kAllRows * kOutWidth);  // sum of p |v|
+  Values size = Values(kAllRows * kOutWidth);   // sum of p |v|
+  Values doubt = Values(kAllRows * kOutWidth);  // the same of what the rounding of p leaves open
   Values lse = Values(kShape.batch * kShape.q_heads * kShape.seq);
 };
 
@@ -81,10 +89,12 @@ Forward forward(const Values& qkv, Round of_score = exact, Round of_p = exact,
       const std::size_t to = at(head.first_row + query, head.out, kOutWidth);
       for (std::size_t d = 0; d < static_cast<std::size_t>(kShape.head_dim); ++d) {
         for (std::int64_t key = 0; key <= query; ++key) {
-          const double p = of_p(std::exp(scores[static_cast<std::size_t>(key)] - lse));
+          const double exact_p = std::exp(scores[static_cast<std::size_t>(key)] - lse);
+          const double p = of_p(exact_p);
           const double v = qkv[at(head.first_row + key, head.v, kWidth) + d];
           f.out[to + d] += p * v;
           f.size[to + d] += p * std::abs(v);
+          f.doubt[to + d] += doubt(exact_p, exact_p, of_p) * std::abs(v);
           if (key % 64 == 63) f.out[to + d] = of_sum(f.out[to + d]);
         }
       }
@@ -96,12 +106,17 @@ Forward forward(const Values& qkv, Round of_score = exact, Round of_p = exact,
 struct Backward {
   Values dqkv = Values(kAllRows * kWidth);
   Values size = Values(kAllRows * kWidth);  // sum of the absolute terms
+  Values doubt =
+      Values(kAllRows * kWidth);  // the same of what the rounding of p and dS leaves open
 };
+
+enum class SoftmaxGradient : bool { of_rounded_p, of_exact_p };
 
 // From the stored out and lse. `of_p` and `of_ds` as above; `of_head` is applied to the gradients
 // of keys and values after each head of queries.
 Backward backward(const Values& qkv, const Values& out, const Values& lse, const Values& dout,
-                  Round of_p = exact, Round of_ds = exact, Round of_head = exact) {
+                  Round of_p = exact, Round of_ds = exact, Round of_head = exact,
+                  SoftmaxGradient gradient = SoftmaxGradient::of_rounded_p) {
   Backward b;
   const auto scale = static_cast<double>(kShape.scale);
   const auto dims = static_cast<std::size_t>(kShape.head_dim);
@@ -113,11 +128,16 @@ Backward backward(const Values& qkv, const Values& out, const Values& lse, const
       for (std::int64_t key = 0; key <= query; ++key) {
         const std::size_t k = at(head.first_row + key, head.k, kWidth);
         const std::size_t v = at(head.first_row + key, head.v, kWidth);
-        const double p = of_p(std::exp(scaled_score(qkv, head, query, key) -
-                                       lse[static_cast<std::size_t>(head.lse + query)]));
+        const double exact_p = std::exp(scaled_score(qkv, head, query, key) -
+                                        lse[static_cast<std::size_t>(head.lse + query)]);
+        const double p = of_p(exact_p);
         const double dp = dot(dout, o, qkv, v);
-        const double ds = of_ds(scale * p * (dp - row_sum));
+        const double exact_ds =
+            scale * (gradient == SoftmaxGradient::of_exact_p ? exact_p : p) * (dp - row_sum);
+        const double ds = of_ds(exact_ds);
         const double ds_size = scale * p * (std::abs(dp) + std::abs(row_sum) + 1);
+        const double p_doubt = doubt(exact_p, exact_p, of_p);
+        const double ds_doubt = doubt(exact_ds, ds_size, of_ds);
         for (std::size_t d = 0; d < dims; ++d) {
           b.dqkv[q + d] += ds * qkv[k + d];
           b.dqkv[k + d] += ds * qkv[q + d];
@@ -125,6 +145,9 @@ Backward backward(const Values& qkv, const Values& out, const Values& lse, const
           b.size[q + d] += ds_size * std::abs(qkv[k + d]);
           b.size[k + d] += ds_size * std::abs(qkv[q + d]);
           b.size[v + d] += p * std::abs(dout[o + d]);
+          b.doubt[q + d] += ds_doubt * std::abs(qkv[k + d]);
+          b.doubt[k + d] += ds_doubt * std::abs(qkv[q + d]);
+          b.doubt[v + d] += p_doubt * std::abs(dout[o + d]);
         }
       }
     }
@@ -157,31 +180,68 @@ Values columns(const Values& x, std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 TEST_CASE(
-    "attention rounds out and dqkv once; scores, probabilities and their gradients stay f32") {
+    "attention rounds out and dqkv once; scores, probabilities and their gradients stay f32, but "
+    "where they are rounded for their products") {
   const Values qkv = normal(1, kAllRows * kWidth, bf16);
   const Values dout = normal(2, kAllRows * kOutWidth, bf16);
   const Forward f = forward(qkv);
-  const auto stored_of = [&](Round score, Round p, Round sum) {
-    return to_bf16(forward(qkv, score, p, sum).out);
-  };
-  const WrongWays wrong_out{{"scores in bf16", stored_of(round_to_bf16, exact, exact)},
-                            {"probabilities in bf16", stored_of(exact, round_to_bf16, exact)},
-                            {"sum in bf16", stored_of(exact, exact, round_to_bf16)}};
   const Values out = to_bf16(f.out);
   const Values lse = to_f32(f.lse);
-  const Backward b = backward(qkv, out, lse, dout);
-  const auto stored_gradient = [&](Round p, Round ds, Round head) {
-    return to_bf16(backward(qkv, out, lse, dout, p, ds, head).dqkv);
+  struct Expected {
+    Forward forward;
+    Backward backward;
+    WrongWays out, queries, keys, values;
   };
-  const Values p_in_bf16 = stored_gradient(round_to_bf16, exact, exact);
-  const Values ds_in_bf16 = stored_gradient(exact, round_to_bf16, exact);
-  const Values by_head = stored_gradient(exact, exact, round_to_bf16);
-  with_each_isa([&](Bench& bench) {
+  // Of a device that rounds P and dS (`rounded`), and of one that does not.
+  const auto expected = [&](bool rounded) {
+    const Round right = rounded ? round_to_bf16 : exact;
+    const Round other = rounded ? exact : round_to_bf16;
+    const SoftmaxGradient gradient =
+        rounded ? SoftmaxGradient::of_exact_p : SoftmaxGradient::of_rounded_p;
+    const auto stored_of = [&](Round score, Round p, Round sum) {
+      return to_bf16(forward(qkv, score, p, sum).out);
+    };
+    const auto stored_gradient = [&](Round p, Round ds, Round head) {
+      return to_bf16(backward(qkv, out, lse, dout, p, ds, head, gradient).dqkv);
+    };
+    const std::string dtype = rounded ? "f32" : "bf16";
+    const Values other_p = stored_gradient(other, right, exact);
+    const Values other_ds = stored_gradient(right, other, exact);
+    const Values by_head = stored_gradient(right, right, round_to_bf16);
+    Expected e{forward(qkv, exact, right),
+               backward(qkv, out, lse, dout, right, right, exact, gradient),
+               {{"scores in bf16", stored_of(round_to_bf16, right, exact)},
+                {"probabilities in " + dtype, stored_of(exact, other, exact)},
+                {"sum in bf16", stored_of(exact, right, round_to_bf16)}},
+               {{"dS in " + dtype, other_ds}},
+               {{"dS in " + dtype, other_ds}, {"by head of queries", by_head}},
+               {{"p in " + dtype, other_p}, {"by head of queries", by_head}}};
+    if (rounded) {
+      const Values rounded_twice = to_bf16(
+          backward(qkv, out, lse, dout, right, right, exact, SoftmaxGradient::of_rounded_p).dqkv);
+      e.queries["dS of the rounded p"] = rounded_twice;
+      e.keys["dS of the rounded p"] = rounded_twice;
+    } else {
+      e.queries["p in bf16"] = other_p;
+      e.keys["p in bf16"] = other_p;
+    }
+    return e;
+  };
+  const Expected in_f32 = expected(false);
+  const Expected in_bf16 = expected(true);
+  with_each_bench([&](Bench& bench) {
+    const bool rounds = bench.tested().rounds_probabilities;
+    const Expected& e = rounds ? in_bf16 : in_f32;
+    const auto slack = [&](const Values& size, const Values& doubt) {
+      return map(times(size, 0x1p-18), doubt,
+                 [&](double x, double y) { return rounds ? x + y : x; });
+    };
     const Tensor input = bench.in(bf16, kAllRows, kWidth, qkv);
     const Tensor to = bench.out(bf16, kAllRows, kOutWidth);
     const Tensor log_sums = bench.out(f32, kShape.batch * kShape.q_heads, kShape.seq);
     bench.run(AttentionForward{kShape, input, to, log_sums});
-    check_rounded_once(Bench::read(to), {bf16, f.out, times(f.size, 0x1p-18)}, wrong_out);
+    check_rounded_once(Bench::read(to),
+                       {bf16, e.forward.out, slack(e.forward.size, e.forward.doubt)}, e.out);
     check_rounded_once(Bench::read(log_sums), {f32, f.lse, Values(f.lse.size(), 4e-6)});
 
     const Tensor dqkv = bench.out(bf16, kAllRows, kWidth);
@@ -192,17 +252,17 @@ TEST_CASE(
     const Values stored = Bench::read(dqkv);
     const std::int64_t keys = kShape.q_heads * kShape.head_dim;
     const std::int64_t values = keys + kShape.kv_heads * kShape.head_dim;
+    const Values all_slack = slack(e.backward.size, e.backward.doubt);
     const auto check = [&](std::int64_t begin, std::int64_t end, const WrongWays& wrong) {
       WrongWays part;
       for (const auto& [way, all] : wrong) part[way] = columns(all, begin, end);
       check_rounded_once(
           columns(stored, begin, end),
-          {bf16, columns(b.dqkv, begin, end), times(columns(b.size, begin, end), 0x1p-18)}, part);
+          {bf16, columns(e.backward.dqkv, begin, end), columns(all_slack, begin, end)}, part);
     };
-    check(0, keys, {{"p in bf16", p_in_bf16}, {"dS in bf16", ds_in_bf16}});
-    check(keys, values,
-          {{"p in bf16", p_in_bf16}, {"dS in bf16", ds_in_bf16}, {"by head of queries", by_head}});
-    check(values, kWidth, {{"p in bf16", p_in_bf16}, {"by head of queries", by_head}});
+    check(0, keys, e.queries);
+    check(keys, values, e.keys);
+    check(values, kWidth, e.values);
   });
 }
 
@@ -237,7 +297,7 @@ TEST_CASE("rotary positions round each element once and leave position 0 and the
       const std::size_t other = column / kHalf % 2 == 0 ? i + kHalf : i - kHalf;
       slack[i] = 0x1p-22 * (std::abs(qkv[i]) + std::abs(qkv[other]));
     }
-    with_each_isa([&](Bench& bench) {
+    with_each_bench([&](Bench& bench) {
       const Tensor t = bench.in(bf16, kAllRows, kWidth, qkv);
       bench.run(Rope{kShape, t, kTheta, back});
       check_rounded_once(Bench::read(t), {bf16, y, slack},
@@ -326,7 +386,7 @@ TEST_CASE("activations round y and dx once, not the gate or its product with one
       if (swiglu) row(up);
     }
     const std::int64_t width = swiglu ? 2 * kCols : kCols;
-    with_each_isa([&](Bench& bench) {
+    with_each_bench([&](Bench& bench) {
       const Tensor from = bench.in(bf16, kRows, width, input);
       const Tensor to = bench.out(bf16, kRows, kCols);
       bench.run(ActForward{kind, from, to});

@@ -92,7 +92,7 @@ TEST_CASE("a norm rounds y once, and the sum before it, which y and the statisti
       }
       Exact mean{f32, stats.mean, Values(kRows, 2e-6)};
       Exact rstd{f32, stats.rstd, map(stats.rstd, [](double s) { return s * 1e-6; })};
-      with_each_isa([&](Bench& bench) {
+      with_each_bench([&](Bench& bench) {
         for (const bool in_place : {false, true}) {
           const Tensor stream_in = bench.in(stream, kRows, kCols, x);
           NormForward op{kind,
@@ -181,7 +181,7 @@ TEST_CASE("a norm's gradient is added to the residual gradient before its one ro
       const Exact dgain{f32, column_sums(dy_h), tolerance(dy_h)};
       const Exact dbias{f32, column_sums(dy), tolerance(dy)};
       const WrongWays rounded_terms{{"rounded terms", column_sums(to_bf16(dy_h))}};
-      with_each_isa([&](Bench& bench) {
+      with_each_bench([&](Bench& bench) {
         for (const bool in_place : {false, true}) {
           const Tensor from_above = bench.in(stream, kRows, kCols, dsum_in);
           NormBackward op{kind,

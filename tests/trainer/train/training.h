@@ -39,8 +39,9 @@ struct Training {
   explicit Training(const Setup& setup, int threads = 1)
       : Training(setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab), threads) {}
   Training(const Setup& setup, TokenSource source, int threads = 1)
-      : device(cpu_device(threads)),
-        engine(*device, *communicator, on(threads, setup), std::move(source)) {}
+      : Training(on(threads, setup), std::move(source), cpu_device(threads)) {}
+  Training(const Setup& setup, TokenSource source, std::unique_ptr<Device> on_device)
+      : device(std::move(on_device)), engine(*device, *communicator, setup, std::move(source)) {}
   // The setup, planned for so many threads.
   static Setup on(int threads, Setup setup) {
     setup.memory.target.threads = threads;

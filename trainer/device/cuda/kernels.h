@@ -6,6 +6,10 @@
 // waiting. All take f32 and bf16, sums as ops.h and docs/precision.md say; where every row begins
 // at a multiple of 16 bytes and is a multiple of 8 elements long they read and write by 16 bytes,
 // else by elements. No atomics: the same bits in every run and for any number of multiprocessors.
+//
+// Nothing is thrown for what only the device sees. The loader makes no token outside of the table
+// and no target from `vocab` on; were there one, its row of Embed's y or its row_loss would be NaN,
+// so that the loss is, and the step changes nothing. EmbedBackward believes order and starts.
 #pragma once
 
 #include "trainer/device/cuda/launch.h"
@@ -13,30 +17,33 @@
 
 namespace tessera::trainer::cuda {
 
-// Attention from whole rows of scores, a part of the queries and heads at a time. Tensors are those
-// of the operation; `heads` heads of queries from `first_head` on, of sequence `batch`, and `rows`
-// queries from `first_row` on, against keys 0 to `keys` - 1 of their sequence (keys = first_row +
-// rows). scores f32 [heads, rows, keys], of which row r ends at key first_row + r: what lies behind
-// is not read, and written as 0.
+// Attention from whole rows of scores, a part of the queries and heads at a time
+// (attention_plain.h). Tensors are those of the operation; `heads` heads of queries from
+// `first_head` on, of sequence `batch`, and `rows` queries from `first_row` on, against keys 0 to
+// `keys` - 1 of their sequence (keys = first_row + rows). Matrices of scores are [heads * rows,
+// keys], at multiples of 16 bytes, with one leading dimension `ld`, which is a multiple of 8; row r
+// of a head ends at key first_row + r: what lies behind is not read, and written as 0 up to `ld`.
 struct Scores {
   AttentionShape shape;
   std::int64_t batch = 0;
   std::int64_t first_head = 0, heads = 0;
   std::int64_t first_row = 0, rows = 0;
   std::int64_t keys = 0;
+  std::int64_t ld = 0;
   float* scores = nullptr;  // Q K^T, not scaled
 };
 
 // scores become the probabilities in `probabilities` (dtype of out; may be `scores` itself for
-// f32); lse [batch * q_heads, seq] gets the rows' log-sum-exp. ALiBi as the shape says.
+// f32); lse [batch * q_heads, seq] gets the rows' log-sum-exp. ALiBi as the shape says. A NaN among
+// the scores of a row makes all of it NaN.
 struct SoftmaxForward {
   Scores at;
-  Tensor probabilities;  // [heads * rows, keys], ld = keys
+  Tensor probabilities;
   Tensor lse;
 };
 
-// From scores, lse, dP (f32 like scores, overwritten) and row_sum: P into `probabilities` and
-// dS = P (dP - row_sum) scale into `dscores`, both in the dtype of out, shaped like probabilities.
+// From scores, lse, dP (f32) and row_sum: P into `probabilities` and dS = P (dP - row_sum) scale
+// into `dscores`, both in the dtype of out; for f32 they may be `scores` and dP themselves.
 struct SoftmaxBackward {
   Scores at;
   const float* dprobabilities = nullptr;

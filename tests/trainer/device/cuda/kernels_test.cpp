@@ -14,13 +14,31 @@ namespace {
 
 using cuda::emulator::Order;
 
-Outcome run_emulated(const Case& c, DType dtype, int multiprocessors = 3) {
-  const auto device = emulated_device(multiprocessors);
+Outcome run_emulated(const Case& c, DType dtype, int multiprocessors = 3,
+                     AttentionWorkspace attention = AttentionWorkspace::all) {
+  const auto device = emulated_device(multiprocessors, attention);
   HostMemory memory;
   return run_case(c, dtype, *device, [&](std::int64_t bytes) { return memory(bytes); });
 }
 
 }  // namespace
+
+TEST_CASE("attention is the same in as many chunks as its least workspace asks for") {
+  for (const Case& c : attention_cases()) {
+    CAPTURE(c.name);
+    const Outcome reference = run_case(c, DType::f64);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      CAPTURE(bytes_of(dtype));
+      const Outcome outcome = run_emulated(c, dtype, 3, AttentionWorkspace::least);
+      CHECK(outcome.overrun.empty());
+      for (const std::string& name : outcome.compared) {
+        CAPTURE(name);
+        CHECK(distance(outcome.values.at(name), reference.values.at(name)) <=
+              (dtype == DType::f32 ? c.f32_tolerance : c.bf16_tolerance));
+      }
+    }
+  }
+}
 
 TEST_CASE("emulated kernels agree with f64 as far as the CPU device must, in every order") {
   for (const Case& c : cases()) {

@@ -1,0 +1,53 @@
+// Sums of exponentials without overflow, of values that come a pack at a time: softmax and the
+// loss.
+#pragma once
+
+#include "trainer/device/cuda/kernel/block.h"
+#include "trainer/device/cuda/kernel/elements.h"
+
+namespace tessera::trainer::cuda::TESSERA_SIMT {
+
+// e^x for x <= 0, by a GPU's exponential of base 2: a relative error of 1e-7 (1 + |x|), which makes
+// no difference to a sum with an e^0 in it.
+SIMT_FUNCTION float exponential(float x) {
+  constexpr float kLog2E = 1.44269504F;
+  return std::exp2(x * kLog2E);
+}
+
+// Of the values so far: the largest, and the sum of their e^(value - largest). A NaN or plus
+// infinity among them makes the sum NaN; minus infinity adds nothing.
+struct SumOfExponentials {
+  float largest = -INFINITY;
+  float sum = 0;
+
+  SIMT_FUNCTION void add(const float (&value)[kPack]) {
+    float most = largest;
+    SIMT_UNROLL
+    for (int i = 0; i < kPack; ++i) most = std::fmax(most, value[i]);
+    float added = 0;
+    SIMT_UNROLL
+    for (int i = 0; i < kPack; ++i) added += exponential(value[i] - base_of(most));
+    sum = sum * exponential(largest - base_of(most)) + added;
+    largest = most;
+  }
+
+  // Of all threads of the block, in every thread.
+  template <int kThreads>
+  SIMT_FUNCTION SumOfExponentials over_block() const {
+    SumOfExponentials all;
+    all.largest = TESSERA_SIMT::over_block<kThreads>(largest, -INFINITY, Max());
+    all.sum = TESSERA_SIMT::over_block<kThreads>(sum * exponential(largest - base_of(all.largest)),
+                                                 0.0F, Sum());
+    return all;
+  }
+
+  SIMT_FUNCTION double log() const {
+    return static_cast<double>(largest) + std::log(static_cast<double>(sum));
+  }
+
+ private:
+  // What is subtracted: finite where nothing but minus infinity has come.
+  SIMT_FUNCTION static float base_of(float most) { return most == -INFINITY ? 0.0F : most; }
+};
+
+}  // namespace tessera::trainer::cuda::TESSERA_SIMT

@@ -1,0 +1,109 @@
+// Rotary positions. A block a position, or one of several for it: its cosines and sines serve every
+// sequence and head. Angles in f64, cosines and sines rounded to f32; rounded once: each element of
+// q and k.
+#include "trainer/device/cuda/kernel/elements.h"
+
+namespace tessera::trainer::cuda::TESSERA_SIMT {
+namespace {
+
+constexpr int kThreads = 128;
+// Pairs of a head that one launch turns: of a head_dim of 256 all.
+constexpr int kPairs = 128;
+
+// Angle of each pair by position, made on the host: powers in f64 would take longer than the rest.
+struct Frequencies {
+  double at[kPairs];
+};
+
+struct Heads {
+  std::int64_t batch, seq;
+  std::int64_t count, dim;  // of queries and keys
+  int first_pair, pairs;
+};
+
+template <bool kPacked, class S>
+SIMT_KERNEL(kThreads)
+void rope(Heads heads, Frequencies frequencies, double direction, Rows<S> qkv) {
+  SIMT_SHARED(float, cosine, kPairs);
+  SIMT_SHARED(float, sine, kPairs);
+  const std::int64_t position = block();
+  for (int i = thread(); i < kPairs; i += kThreads) {
+    if (i >= heads.pairs) continue;
+    const double angle = static_cast<double>(position) * frequencies.at[i];
+    cosine[i] = static_cast<float>(std::cos(angle));
+    sine[i] = static_cast<float>(direction * std::sin(angle));
+  }
+  sync();
+  const int packs = (heads.pairs + kPack - 1) / kPack;  // of half a head
+  const int heads_at_once = kThreads / packs;
+  const int first_head = thread() / packs;
+  if (first_head >= heads_at_once) return;
+  const int pair = thread() % packs * kPack;
+  const std::int64_t left = heads.pairs - pair;
+  const std::int64_t half = heads.dim / 2;
+  float c[kPack];
+  float s[kPack];
+  SIMT_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    c[i] = i < left ? cosine[pair + i] : 0.0F;
+    s[i] = i < left ? sine[pair + i] : 0.0F;
+  }
+  for (std::int64_t sequence = block_y(); sequence < heads.batch; sequence += blocks_y()) {
+    S* const row = qkv.row(sequence * heads.seq + position) + heads.first_pair + pair;
+    for (std::int64_t head = first_head; head < heads.count; head += heads_at_once) {
+      S* const at = row + head * heads.dim;
+      float low[kPack];
+      float high[kPack];
+      load<kPacked>(at, left, low);
+      load<kPacked>(at + half, left, high);
+      SIMT_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float a = low[i];
+        const float b = high[i];
+        low[i] = a * c[i] - b * s[i];
+        high[i] = b * c[i] + a * s[i];
+      }
+      store<kPacked>(at, left, low);
+      store<kPacked>(at + half, left, high);
+    }
+  }
+}
+
+// Enough blocks to fill the GPU twice; more would only make the same cosines again.
+Grid grid_of(const AttentionShape& s, const Launch& where) {
+  constexpr std::int64_t kThreadsHeld = 2048;  // by a multiprocessor
+  const std::int64_t enough = 2 * where.multiprocessors * (kThreadsHeld / kThreads);
+  constexpr std::int64_t kMostY = 65535;
+  return {static_cast<unsigned>(s.seq), static_cast<unsigned>(std::clamp<std::int64_t>(
+                                            enough / s.seq, 1, std::min(s.batch, kMostY)))};
+}
+
+}  // namespace
+
+void run(const Rope& op, const Launch& where) {
+  const AttentionShape& s = op.shape;
+  const std::int64_t half = s.head_dim / 2;
+  const bool packed = is_packed({&op.qkv}) && half % kPack == 0;
+  for (std::int64_t first = 0; first < half; first += kPairs) {
+    const std::int64_t pairs = std::min<std::int64_t>(kPairs, half - first);
+    Frequencies frequencies{};
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      frequencies.at[i] = std::pow(
+          op.theta, -2.0 * static_cast<double>(first + i) / static_cast<double>(s.head_dim));
+    }
+    const Heads heads{s.batch,
+                      s.seq,
+                      s.q_heads + s.kv_heads,
+                      s.head_dim,
+                      static_cast<int>(first),
+                      static_cast<int>(pairs)};
+    with_packing(packed, [&]<bool kPacked>() {
+      with_storage(op.qkv.dtype, [&]<class S>() {
+        launch("rope", rope<kPacked, S>, grid_of(s, where), kThreads, where, heads, frequencies,
+               op.backward ? -1.0 : 1.0, rows_of<S>(op.qkv));
+      });
+    });
+  }
+}
+
+}  // namespace tessera::trainer::cuda::TESSERA_SIMT

@@ -1,0 +1,218 @@
+// What attention of matrix products needs beside them: softmax of causal rows of scores, forward
+// and backward, a block a row, and the sums of dout * out. Rounded once: probabilities, dscores,
+// and to f32 lse and row_sum.
+#include "trainer/device/cuda/kernel/exponential.h"
+#include "trainer/device/cuda/kernel/sequences.h"
+
+namespace tessera::trainer::cuda::TESSERA_SIMT {
+namespace {
+
+// Threads of a row, and from how many keys on it has more.
+constexpr int kFewThreads = 64;
+constexpr int kManyThreads = 256;
+constexpr std::int64_t kManyKeys = 4096;
+
+// Heads of a launch, whose slopes it takes by value.
+constexpr std::int64_t kHeads = 256;
+struct Slopes {
+  float at[kHeads];
+};
+
+// Matrices of scores, [heads, rows, ld], and where their rows lie in the statistics.
+struct Part {
+  std::int64_t rows, ld;
+  std::int64_t first_row;
+  std::int64_t first_statistics;  // row of lse and row_sum of the first head
+  float scale;
+};
+
+// The row of this block: its block in x is the query, in y the head.
+struct Row {
+  std::int64_t begin;  // in the matrices
+  std::int64_t keys;   // that it may see
+  float slope;         // of ALiBi
+  float scale;
+
+  SIMT_FUNCTION Row(const Part& part, const Slopes& slopes)
+      : begin((block_y() * part.rows + block()) * part.ld),
+        keys(part.first_row + block() + 1),
+        slope(slopes.at[block_y()]),
+        scale(part.scale) {}
+
+  // Scaled scores from key `col` on, minus infinity for keys behind the query.
+  SIMT_FUNCTION void load_scores(const float* scores, std::int64_t col,
+                                 float (&score)[kPack]) const {
+    load<true>(scores + begin + col, kPack, score);
+    const std::int64_t distance = col - (keys - 1);
+    SIMT_UNROLL
+    for (int i = 0; i < kPack; ++i) {
+      const float biased = score[i] * scale + slope * static_cast<float>(distance + i);
+      score[i] = distance + i <= 0 ? biased : -INFINITY;
+    }
+  }
+};
+
+template <int kThreads, class S>
+SIMT_KERNEL(kThreads)
+void softmax(Part part, Slopes slopes, const float* scores, S* probabilities, Rows<float> lse) {
+  constexpr std::int64_t kTurn = kThreads * kPack;
+  const Row row(part, slopes);
+  SumOfExponentials of_thread;
+  for (std::int64_t col = thread() * kPack; col < row.keys; col += kTurn) {
+    float score[kPack];
+    row.load_scores(scores, col, score);
+    of_thread.add(score);
+  }
+  const SumOfExponentials all = of_thread.over_block<kThreads>();
+  if (thread() == 0)
+    lse.row(part.first_statistics + block_y())[row.keys - 1] = static_cast<float>(all.log());
+  const float inverse = 1 / all.sum;
+  // A thread writes what it read itself, so both may be one matrix.
+  for (std::int64_t col = thread() * kPack; col < part.ld; col += kTurn) {
+    float p[kPack] = {};
+    if (col < row.keys) {
+      row.load_scores(scores, col, p);
+      SIMT_UNROLL
+      for (int i = 0; i < kPack; ++i)
+        p[i] = col + i < row.keys ? exponential(p[i] - all.largest) * inverse : 0.0F;
+    }
+    store<true>(probabilities + row.begin + col, kPack, p);
+  }
+}
+
+template <int kThreads, class S>
+SIMT_KERNEL(kThreads)
+void softmax_backward(Part part, Slopes slopes, const float* scores, const float* dprobabilities,
+                      S* probabilities, S* dscores, Rows<const float> lse,
+                      Rows<const float> row_sum) {
+  const Row row(part, slopes);
+  const float log_sum = lse.row(part.first_statistics + block_y())[row.keys - 1];
+  const float sum = row_sum.row(part.first_statistics + block_y())[row.keys - 1];
+  for (std::int64_t col = thread() * kPack; col < part.ld; col += kThreads * kPack) {
+    float p[kPack] = {};
+    float d[kPack] = {};
+    if (col < row.keys) {
+      row.load_scores(scores, col, p);
+      load<true>(dprobabilities + row.begin + col, kPack, d);
+      SIMT_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const bool seen = col + i < row.keys;
+        p[i] = seen ? exponential(p[i] - log_sum) : 0.0F;
+        d[i] = seen ? p[i] * (d[i] - sum) * row.scale : 0.0F;
+      }
+    }
+    store<true>(probabilities + row.begin + col, kPack, p);
+    store<true>(dscores + row.begin + col, kPack, d);
+  }
+}
+
+constexpr int kSumThreads = 256;
+
+// kLanes of a warp a head of a row, as many heads of it as a block has room for.
+template <bool kPacked, int kLanes, class S>
+SIMT_KERNEL(kSumThreads)
+void row_sums(std::int64_t rows, std::int64_t seq, std::int64_t heads, std::int64_t head_dim,
+              Rows<const S> dout, Rows<const S> out, Rows<float> row_sum) {
+  const std::int64_t head = block() * (kSumThreads / kLanes) + thread() / kLanes;
+  for (SequenceRows at(block_y(), blocks_y(), seq); at.row < rows; at.next()) {
+    float sum = 0;
+    if (head < heads) {
+      const std::int64_t begin = head * head_dim;
+      for (std::int64_t col = thread() % kLanes * kPack; col < head_dim; col += kLanes * kPack) {
+        float a[kPack];
+        float b[kPack];
+        load<kPacked>(dout.row(at.row) + begin + col, head_dim - col, a);
+        load<kPacked>(out.row(at.row) + begin + col, head_dim - col, b);
+        SIMT_UNROLL
+        for (int i = 0; i < kPack; ++i) sum += a[i] * b[i];
+      }
+    }
+    SIMT_UNROLL
+    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += shuffle_xor(sum, lanes);
+    if (head < heads && thread() % kLanes == 0)
+      row_sum.row(at.sequence * heads + head)[at.position] = sum;
+  }
+}
+
+// f(part, slopes, first head, heads) for at most kHeads heads at a time.
+template <class F>
+void for_heads(const Scores& at, F&& f) {
+  const AttentionShape& s = at.shape;
+  for (std::int64_t first = 0; first < at.heads; first += kHeads) {
+    const std::int64_t heads = std::min(kHeads, at.heads - first);
+    const Part part{at.rows, at.ld, at.first_row, at.batch * s.q_heads + at.first_head + first,
+                    s.scale};
+    Slopes slopes{};
+    for (std::int64_t i = 0; i < heads && s.alibi_bias_max != 0; ++i) {
+      slopes.at[i] = static_cast<float>(
+          alibi_slope(at.first_head + first + i, s.q_heads, static_cast<double>(s.alibi_bias_max)));
+    }
+    f(part, slopes, first * at.rows * at.ld,
+      Grid{static_cast<unsigned>(at.rows), static_cast<unsigned>(heads)});
+  }
+}
+
+// f.operator()<kThreads>().
+template <class F>
+void with_threads(std::int64_t keys, F&& f) {
+  if (keys < kManyKeys) {
+    f.template operator()<kFewThreads>();
+  } else {
+    f.template operator()<kManyThreads>();
+  }
+}
+
+}  // namespace
+
+void run(const SoftmaxForward& op, const Launch& where) {
+  with_threads(op.at.keys, [&]<int kThreads>() {
+    with_storage(op.probabilities.dtype, [&]<class S>() {
+      for_heads(op.at, [&](const Part& part, const Slopes& slopes, std::int64_t begin, Grid grid) {
+        launch("softmax", softmax<kThreads, S>, grid, kThreads, where, part, slopes,
+               op.at.scores + begin, static_cast<S*>(op.probabilities.data) + begin,
+               rows_of<float>(op.lse));
+      });
+    });
+  });
+}
+
+void run(const SoftmaxBackward& op, const Launch& where) {
+  with_threads(op.at.keys, [&]<int kThreads>() {
+    with_storage(op.probabilities.dtype, [&]<class S>() {
+      for_heads(op.at, [&](const Part& part, const Slopes& slopes, std::int64_t begin, Grid grid) {
+        launch("softmax_backward", softmax_backward<kThreads, S>, grid, kThreads, where, part,
+               slopes, op.at.scores + begin, op.dprobabilities + begin,
+               static_cast<S*>(op.probabilities.data) + begin,
+               static_cast<S*>(op.dscores.data) + begin, rows_of<const float>(op.lse),
+               rows_of<const float>(op.row_sum));
+      });
+    });
+  });
+}
+
+void run(const RowSum& op, const Launch& where) {
+  const AttentionShape& s = op.shape;
+  const bool packed = is_packed({&op.dout, &op.out}) && s.head_dim % kPack == 0;
+  with_packing(packed, [&]<bool kPacked>() {
+    with_storage(op.out.dtype, [&]<class S>() {
+      const auto start = [&]<int kLanes>() {
+        constexpr std::int64_t kMostY = 65535;
+        const std::int64_t x = ceil_div(s.q_heads, kSumThreads / kLanes);
+        constexpr std::int64_t kBlocksHeld = 8;  // by a multiprocessor
+        const std::int64_t y = std::clamp<std::int64_t>(
+            ceil_div(where.multiprocessors * kBlocksHeld, x), 1, std::min(op.out.rows, kMostY));
+        launch("row_sum", row_sums<kPacked, kLanes, S>,
+               Grid{static_cast<unsigned>(x), static_cast<unsigned>(y)}, kSumThreads, where,
+               op.out.rows, s.seq, s.q_heads, s.head_dim, rows_of<const S>(op.dout),
+               rows_of<const S>(op.out), rows_of<float>(op.row_sum));
+      };
+      if (s.head_dim <= 8 * kPack) {
+        start.template operator()<8>();
+      } else {
+        start.template operator()<16>();
+      }
+    });
+  });
+}
+
+}  // namespace tessera::trainer::cuda::TESSERA_SIMT
