@@ -15,6 +15,8 @@
 
 namespace tessera::trainer::selftest_checks {
 
+using namespace test;
+
 namespace {
 
 // Memory of the device for one case after another.
@@ -39,7 +41,7 @@ class CaseMemory {
 };
 
 constexpr std::int64_t kCaseBytes = std::int64_t{1} << 30;
-constexpr std::int64_t kSmallCase = 20'000;  // elements of a case's largest tensor
+constexpr std::int64_t kSmallBytes = 200'000;  // of all tensors of a small case in f32
 
 }  // namespace
 
@@ -73,7 +75,7 @@ void check_operations(const SelftestOptions& options, Report& report) {
   CaseMemory memory(*device, kCaseBytes);
   const auto allocate = [&](std::int64_t bytes) { return memory(bytes); };
   for (const Case& c : cases()) {
-    if (options.small && c.elements > kSmallCase) continue;
+    if (options.small && case_bytes(c, DType::f32) > kSmallBytes) continue;
     const Outcome reference = run_case(c, c.has_f64 ? DType::f64 : DType::f32);
     for (const DType dtype : {DType::f32, DType::bf16}) {
       memory.clear();
@@ -106,7 +108,7 @@ void check_attention(const SelftestOptions& options, Report& report) {
   CaseMemory fused_memory(*fused, kCaseBytes);
   CaseMemory plain_memory(*plain, kCaseBytes);
   for (const Case& c : fused_attention_cases()) {
-    if (options.small && c.elements > kSmallCase) continue;
+    if (options.small && case_bytes(c, DType::f32) > kSmallBytes) continue;
     fused_memory.clear();
     plain_memory.clear();
     const Outcome by_cudnn = run_case(

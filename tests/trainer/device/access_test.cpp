@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "tests/trainer/device/run_case.h"
 #include "trainer/device/fields.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

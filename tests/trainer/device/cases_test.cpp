@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "tests/trainer/device/run_case.h"
 #include "trainer/device/random.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/base/error.h"
-#include "tests/trainer/device/run_case.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

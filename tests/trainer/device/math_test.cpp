@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "tests/trainer/device/run_case.h"
 #include "trainer/device/random.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

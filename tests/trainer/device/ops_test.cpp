@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "tests/trainer/device/run_case.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

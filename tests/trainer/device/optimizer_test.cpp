@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tests/trainer/device/each_device.h"
-#include "tests/trainer/device/run_case.h"
 #include "trainer/device/random.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

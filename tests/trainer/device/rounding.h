@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/trainer/device/arena.h"
 #include "tests/trainer/device/each_device.h"
-#include "tests/trainer/device/run_case.h"
+#include "trainer/selftest/arena.h"
+#include "trainer/selftest/run_case.h"
 
 namespace tessera::trainer::test {
 

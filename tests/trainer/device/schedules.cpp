@@ -5,8 +5,8 @@
 #include <random>
 #include <span>
 
-#include "tests/trainer/device/run_case.h"
 #include "trainer/device/random.h"
+#include "trainer/selftest/run_case.h"
 
 namespace tessera::trainer::test {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "lib/base/error.h"
-#include "tests/trainer/device/run_case.h"
 #include "tests/trainer/device/schedules.h"
 #include "trainer/device/tracing.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

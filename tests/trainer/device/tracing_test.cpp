@@ -9,9 +9,9 @@
 #include <set>
 
 #include "lib/base/error.h"
-#include "tests/trainer/device/run_case.h"
 #include "tests/trainer/device/schedules.h"
 #include "trainer/device/shuffling.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

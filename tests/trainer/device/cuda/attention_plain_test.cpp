@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "lib/base/error.h"
-#include "tests/trainer/device/run_case.h"
 #include "trainer/device/check.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "tests/trainer/device/cuda/emulated_device.h"
-#include "tests/trainer/device/run_case.h"
 #include "trainer/device/cuda/emulator.h"
+#include "trainer/selftest/run_case.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

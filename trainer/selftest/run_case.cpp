@@ -1,4 +1,4 @@
-#include "tests/trainer/device/run_case.h"
+#include "trainer/selftest/run_case.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,13 +15,13 @@ std::byte* HostMemory::operator()(std::int64_t bytes) {
 }
 
 Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
-                 const Overrides& overrides) {
+                 const Overrides& overrides, Seal seal) {
   Arena arena(device, dtype, allocate, overrides);
   const std::vector<Op> ops = c.build(arena);
   std::int64_t workspace = 0;
   for (const Op& op : ops) workspace = std::max(workspace, device.workspace_bytes(op));
   device.prepare(ops, {allocate(workspace), static_cast<std::size_t>(workspace)});
-  device.seal();
+  if (seal == Seal::yes) device.seal();
   for (const Op& op : ops) device.run(Stream::compute, op, {});
   Outcome outcome;
   outcome.compared = arena.compared();
@@ -42,6 +42,22 @@ Outcome run_case(const Case& c, DType dtype, int threads, const Overrides& overr
   const auto device = kernels == nullptr ? cpu_device(threads) : cpu::cpu_device(threads, *kernels);
   HostMemory memory;
   return run_case(c, dtype, *device, [&](std::int64_t bytes) { return memory(bytes); }, overrides);
+}
+
+std::int64_t case_bytes(const Case& c, DType dtype) {
+  const auto device = cpu_device(1);
+  HostMemory memory;
+  std::int64_t all = 0;
+  const Overrides none;
+  Arena arena(
+      *device, dtype,
+      [&](std::int64_t bytes) {
+        all += bytes;
+        return memory(bytes);
+      },
+      none);
+  c.build(arena);
+  return all;
 }
 
 double distance(const Values& a, const Values& b) {

@@ -1,4 +1,4 @@
-#include "tests/trainer/device/cases.h"
+#include "trainer/selftest/cases.h"
 
 #include <algorithm>
 #include <cmath>

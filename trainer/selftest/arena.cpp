@@ -1,4 +1,4 @@
-#include "tests/trainer/device/arena.h"
+#include "trainer/selftest/arena.h"
 
 #include <algorithm>
 #include <cmath>

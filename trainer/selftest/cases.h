@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/trainer/device/arena.h"
+#include "trainer/selftest/arena.h"
 
 namespace tessera::trainer::test {
 
@@ -39,5 +39,8 @@ const std::vector<Case>& cases();
 // The parts of them that are attention and positions, norms and sums over rows.
 std::vector<Case> attention_cases();
 std::vector<Case> norm_cases();
+
+// Attention that cuDNN takes, in bf16: larger than those of the table.
+std::vector<Case> fused_attention_cases();
 
 }  // namespace tessera::trainer::test

@@ -1,7 +1,7 @@
 // Attention with and without ALiBi, grouped or not, and rotary positions.
 #include <cmath>
 
-#include "tests/trainer/device/cases.h"
+#include "trainer/selftest/cases.h"
 
 namespace tessera::trainer::test {
 namespace {
@@ -69,6 +69,14 @@ std::vector<Case> attention_cases() {
           rope(1, 1, 1, 1, 2, 10000),        rope(1, 300, 2, 2, 64, 1e6),
           rope(3, 70, 9, 3, 64, 5e5, 8),     rope(2, 5, 2, 1, 272, 10000, 8),
           rope(2, 5, 2, 1, 262, 10000)};
+}
+
+std::vector<Case> fused_attention_cases() {
+  return {attention(2, 256, 4, 4, 64, 0, 0),   attention(2, 256, 8, 2, 128, 0, 0),
+          attention(1, 1024, 4, 4, 128, 0, 0), attention(1, 384, 4, 1, 64, 0, 0),
+          attention(1, 256, 2, 2, 80, 0, 0),   attention(1, 256, 2, 2, 96, 0, 0),
+          attention(1, 256, 2, 2, 112, 0, 0),  attention(1, 256, 2, 2, 256, 0, 0),
+          attention(1, 200, 4, 2, 64, 0, 0),   attention(3, 128, 2, 2, 64, 0, 8)};
 }
 
 }  // namespace tessera::trainer::test

@@ -1,6 +1,6 @@
 // Norms, and the sums over rows of bias gradients. Gaps of 8 elements and none leave rows at
 // multiples of 16 bytes, which GPUs read by packs of 8.
-#include "tests/trainer/device/cases.h"
+#include "trainer/selftest/cases.h"
 
 namespace tessera::trainer::test {
 namespace {

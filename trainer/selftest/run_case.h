@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "tests/trainer/device/cases.h"
 #include "trainer/device/cpu/cpu_device.h"
+#include "trainer/selftest/cases.h"
 
 namespace tessera::trainer::test {
 
@@ -30,9 +30,14 @@ struct Outcome {
   std::vector<std::string> overrun;
 };
 
-// On a new device, with memory of it from `allocate`.
+// With memory of the device from `allocate`. Seal::yes: a new device, of which this is the last
+// use; no: one that runs several cases, one after another.
+enum class Seal : bool { no, yes };
 Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
-                 const Overrides& overrides = {});
+                 const Overrides& overrides = {}, Seal seal = Seal::yes);
+
+// Of all tensors of a case.
+std::int64_t case_bytes(const Case& c, DType dtype);
 
 // On the CPU. kernels: null for the best.
 Outcome run_case(const Case& c, DType dtype, int threads = 2, const Overrides& overrides = {},
