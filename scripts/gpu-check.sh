@@ -63,7 +63,7 @@ sanitize() {
     return
   fi
   timeout -k 10 40 compute-sanitizer --tool "$tool" --error-exitcode 99 \
-    "$bin/trainer" --selftest operations --gpu --small >"$log" 2>&1
+    "$bin/trainer" --selftest --parts operations --gpu --small >"$log" 2>&1
   case $? in
     0) echo "ok   compute-sanitizer $tool: $(grep -c '^ok' "$log") checks, $(grep -o 'ERROR SUMMARY: .*' "$log" | tail -1)" ;;
     99) echo "FAIL compute-sanitizer $tool, see $log"; grep -m 5 '=========' "$log"; worst=1 ;;
@@ -78,12 +78,12 @@ sanitize() {
 
 correct() {
   "$bin/trainer" --capabilities | tee "$out/capabilities.json" | grep -E '"(trainer|commit|cuda|driver|cudnn|gpus?|none)"'
-  step 60 attention "$bin/trainer" --selftest attention --gpu --threads "$threads"
-  step 90 operations "$bin/trainer" --selftest operations --gpu --threads "$threads"
+  step 60 attention "$bin/trainer" --selftest --parts attention --gpu --threads "$threads"
+  step 90 operations "$bin/trainer" --selftest --parts operations --gpu --threads "$threads"
   printf '\n== compute-sanitizer\n'
   for tool in memcheck racecheck initcheck; do sanitize "$tool"; done
-  step 90 training "$bin/trainer" --selftest training --gpu --threads "$threads"
-  step 30 bits "$bin/trainer" --selftest bits --gpu --threads "$threads"
+  step 90 training "$bin/trainer" --selftest --parts training --gpu --threads "$threads"
+  step 30 bits "$bin/trainer" --selftest --parts bits --gpu --threads "$threads"
 }
 
 cluster_file() {

@@ -153,12 +153,12 @@ int check_device(const std::vector<std::string>& names, bool gpu, bool small, in
   for (const std::string& name : names) {
     const auto part = from_text<trainer::SelftestPart>(name);
     if (!part)
-      throw Error(ExitCode::usage, "--selftest", fmt::format("'{}' is no part of it", name),
+      throw Error(ExitCode::usage, "--parts", fmt::format("'{}' is no part of it", name),
                   suggestion(name, all_names<trainer::SelftestPart>()));
     const bool needs_gpu =
         *part == trainer::SelftestPart::attention || *part == trainer::SelftestPart::training;
     if (needs_gpu && !gpu)
-      throw Error(ExitCode::usage, "--selftest", fmt::format("{} compares a GPU", name), "--gpu");
+      throw Error(ExitCode::usage, "--parts", fmt::format("{} compares a GPU", name), "--gpu");
     options.parts.push_back(*part);
   }
   const bool holds = trainer::selftest(options, stdout);
@@ -247,14 +247,14 @@ int run(int argc, char** argv) {
                "measure each operation beside a plain copy and a plain matrix product; sizes of "
                "--spec's model and microbatch, else of MPT's 125m");
   app.add_flag("--json", json, "of --bench-ops: JSON on stdout, the table on stderr");
-  std::vector<std::string> selftest_parts;
+  bool selftest = false;
+  std::vector<std::string> parts;
   constexpr int kSelftestParts = 4;
-  auto* selftest_flag =
-      app.add_option("--selftest", selftest_parts,
-                     "check what the device computes: attention, operations, training, bits "
-                     "(default: all that it has); exit code 18 if something is wrong")
-          ->type_name("[PART...]")
-          ->expected(0, kSelftestParts);
+  app.add_flag("--selftest", selftest,
+               "check what the device computes; exit code 18 if something is wrong");
+  app.add_option("--parts", parts,
+                 "of --selftest: attention, operations, training, bits (default: all it has)")
+      ->expected(1, kSelftestParts);
   bool on_gpu = false;
   bool small = false;
   app.add_flag("--gpu", on_gpu, "of --selftest and --bench-ops: the GPU instead of the CPU");
@@ -271,7 +271,6 @@ int run(int argc, char** argv) {
     throw cli::command_line_error(app, error);
   }
   cli::refuse_empty_values(app);
-  const bool selftest = !selftest_flag->empty();
   if (!threads_flag->empty() && !peak && !bench && !selftest)
     throw Error(ExitCode::usage, "--threads",
                 "goes with --measure-peak, --bench-ops and --selftest",
@@ -296,7 +295,8 @@ int run(int argc, char** argv) {
   if (on_gpu && !bench && !selftest)
     throw Error(ExitCode::usage, "--gpu", "goes with --selftest and --bench-ops",
                 "the run specification says a run's device");
-  if (small && !selftest) throw Error(ExitCode::usage, "--small", "goes with --selftest");
+  if ((small || !parts.empty()) && !selftest)
+    throw Error(ExitCode::usage, small ? "--small" : "--parts", "goes with --selftest");
   if (!spec.empty() && (!pack_files.empty() || peak || capabilities || selftest))
     throw Error(ExitCode::usage, "--spec", fmt::format("does not go with {}", asked));
   if (!nproc.empty() && asked != nullptr && !profile)
@@ -320,7 +320,7 @@ int run(int argc, char** argv) {
         stdout, json ? stderr : stdout);
     return static_cast<int>(ExitCode::ok);
   }
-  if (selftest) return check_device(selftest_parts, on_gpu, small, threads_of(threads));
+  if (selftest) return check_device(parts, on_gpu, small, threads_of(threads));
   catch_signals();
   const trainer::Place place = trainer::place_of(trainer::process_environment);
   sweep::RunSpec run_spec = read_spec(spec);
