@@ -15,7 +15,8 @@ namespace tessera::memory {
 // The device whose libraries the plan makes room for (scratch.h).
 struct Target {
   bool is_gpu = false;
-  int threads = 1;  // CPU only
+  bool deterministic = false;  // GPU only: attention's backward pass takes another way
+  int threads = 1;             // CPU only
 };
 
 struct Config {

@@ -233,8 +233,6 @@ class PlanBuilder {
     // Gradients of norms' parameters that are not trained fall out of the pass with dx.
     if (!config_.frozen.empty())
       add(Use::workspace, "discarded", 2 * shape().d_model * kF32, first, last);
-    if (scratch_.attention > 0)
-      add(Use::workspace, "attention_sums", scratch_.attention, after_head, last);
   }
 
   const Config& config_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/memory/fused_attention.h"
 #include "lib/memory/parts.h"
 #include "lib/memory/units.h"
 
@@ -26,6 +27,33 @@ std::int64_t cpu_attention_bytes(const Config& config) {
   return elements * bytes_of(DType::f32);
 }
 
+// On whatever GPU: the most that fused attention takes on any. What is not fused (f32, ALiBi) is cut
+// to fit what products have, but for the f32 gradients of one head of keys
+// (trainer/device/cuda/attention_plain.h).
+std::int64_t gpu_attention_bytes(const Config& config) {
+  const model::Shape& shape = config.shape;
+  if (is_f32(config.precision) || shape.positions == model::Positions::alibi) {
+    constexpr std::int64_t kRows = 16;
+    return kRows * config.seq_len * 4 * bytes_of(DType::f32) +
+           2 * config.seq_len * round_up(shape.head_dim, 64) * bytes_of(DType::f32);
+  }
+  FusedAttention attention{.batch = config.microbatch,
+                           .seq = config.seq_len,
+                           .q_heads = shape.n_heads,
+                           .kv_heads = shape.n_kv_heads,
+                           .head_dim = shape.head_dim};
+  std::int64_t most = 0;
+  constexpr int kCapabilities[] = {80, 90, 100, 120};
+  for (const AttentionPass pass :
+       {AttentionPass::forward, config.target.deterministic ? AttentionPass::backward_deterministic
+                                                            : AttentionPass::backward}) {
+    attention.pass = pass;
+    for (const int capability : kCapabilities)
+      most = std::max(most, fused_attention_bytes(attention, capability));
+  }
+  return most;
+}
+
 // Panels of A, B and D that are converted to f32 (trainer/device/cpu/gemm.cpp).
 std::int64_t cpu_gemm_bytes(const Config& config) {
   if (compute_dtype(config.precision) == DType::f32) return 0;
@@ -47,8 +75,7 @@ Scratch scratch(const Config& config) {
   const std::int64_t rows = config.microbatch * config.seq_len;
   Scratch result;
   if (config.target.is_gpu) {
-    result.workspace = kGemmWorkspaceBytes;
-    result.attention = rows * model::attention_width(shape) * bytes_of(DType::f32);
+    result.workspace = std::max(kGemmWorkspaceBytes, gpu_attention_bytes(config));
   } else {
     result.workspace =
         std::max(cpu_gemm_bytes(config), config.target.threads * cpu_attention_bytes(config));

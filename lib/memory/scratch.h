@@ -19,7 +19,6 @@ inline constexpr std::int64_t kStepScalarsBytes = 256;
 // Bytes.
 struct Scratch {
   std::int64_t workspace = 0;      // of the most demanding operation
-  std::int64_t attention = 0;      // GPU: f32 sums of attention's query gradient
   std::int64_t partials = 0;       // of the largest bias or norm gradient
   std::int64_t norm_partials = 0;  // squared norms of the gradients that this rank updates
 };

@@ -55,6 +55,7 @@ memory::Config memory_config(const Point& point, std::int64_t microbatch) {
           .sharding = point.sharding_strategy,
           .hybrid_group = point.hybrid_group,
           .target = {.is_gpu = point.gpu != "cpu",
+                     .deterministic = point.deterministic,
                      .threads = static_cast<int>(std::max<std::int64_t>(1, point.threads))}};
 }
 
@@ -103,7 +104,8 @@ std::string MemoryNeeds::key(const Point& point, std::int64_t microbatch) {
                                    point.hybrid_group,
                                    point.gpus,
                                    static_cast<std::int64_t>(point.activation_checkpointing),
-                                   static_cast<std::int64_t>(point.activation_cpu_offload)})
+                                   static_cast<std::int64_t>(point.activation_cpu_offload),
+                                   static_cast<std::int64_t>(point.deterministic)})
     all.add(value);
   all.add(point.checkpointing_blocks);
   // A GPU's part of a step's batch lies in the host's memory.
