@@ -40,8 +40,9 @@ std::optional<cublasLtMatmulAlgo_t> from_hex(std::string_view text) {
   cublasLtMatmulAlgo_t algorithm{};
   if (text.size() != 16 * std::size(algorithm.data)) return std::nullopt;
   for (std::uint64_t& word : algorithm.data) {
-    const char* end = text.data() + 16;
-    const auto [at, fault] = std::from_chars(text.data(), end, word, 16);
+    const std::string_view digits = text.substr(0, 16);
+    const char* end = digits.data() + digits.size();
+    const auto [at, fault] = std::from_chars(digits.begin(), end, word, 16);
     if (fault != std::errc() || at != end) return std::nullopt;
     text.remove_prefix(16);
   }

@@ -78,7 +78,8 @@ class Builder {
   template <class Value>
   void set(const LtOwned<cublasLtMatmulDescOpaque_t>& to, cublasLtMatmulDescAttributes_t attribute,
            const Value& value) const {
-    require(lt_.cublasLtMatmulDescSetAttribute(to.get(), attribute, &value, sizeof(Value)),
+    require(lt_.cublasLtMatmulDescSetAttribute(to.get(), attribute,
+                                               static_cast<const void*>(&value), sizeof(Value)),
             "cublasLtMatmulDescSetAttribute");
   }
   template <class Value>
@@ -124,7 +125,8 @@ GemmDescriptors describe(const CublasLt& lt, const GemmShape& shape, std::int64_
 
 void set_bias(const CublasLt& lt, const GemmDescriptors& descriptors, const void* bias) {
   const cublasStatus_t status = lt.cublasLtMatmulDescSetAttribute(
-      descriptors.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+      descriptors.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+      static_cast<const void*>(&bias), sizeof(bias));
   if (status != CUBLAS_STATUS_SUCCESS) {
     throw Error(ExitCode::internal, "cublasLtMatmulDescSetAttribute",
                 lt.cublasLtGetStatusString(status));

@@ -20,7 +20,8 @@ template <class Number>
 Number get(const LtOwned<cublasLtMatmulDescOpaque_t>& from, cublasLtMatmulDescAttributes_t what) {
   Number number{};
   std::size_t written = 0;
-  REQUIRE(cublas_lt().cublasLtMatmulDescGetAttribute(from.get(), what, &number, sizeof(number),
+  REQUIRE(cublas_lt().cublasLtMatmulDescGetAttribute(from.get(), what, static_cast<void*>(&number),
+                                                     sizeof(number),
                                                      &written) == CUBLAS_STATUS_SUCCESS);
   REQUIRE(written == sizeof(number));
   return number;

@@ -6,13 +6,15 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <numeric>
 #include <vector>
+
+#include "tests/trainer/device/cuda/gemm_bench.h"
 
 using namespace tessera;
 using namespace tessera::trainer;
 using namespace tessera::trainer::cuda;
+using tessera::trainer::test::Memory;
 
 namespace {
 
@@ -44,21 +46,6 @@ bool is_aligned(const void* data, int alignment) {
 bool are_moderate(const std::vector<float>& numbers) {
   return std::ranges::all_of(numbers, [](float x) { return std::abs(x) < 7; });
 }
-
-class Memory {
- public:
-  explicit Memory(std::int64_t bytes)
-      : size_(static_cast<std::size_t>(bytes)),
-        data_(std::aligned_alloc(256, (size_ + 255) / 256 * 256)) {}
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { std::free(data_); }
-  std::span<std::byte> bytes() const { return {static_cast<std::byte*>(data_), size_}; }
-
- private:
-  std::size_t size_;
-  void* data_;
-};
 
 std::vector<GemmShape> shapes() {
   return {
@@ -105,7 +92,7 @@ TEST_CASE("sets of operands share no byte, stay in their memory and are aligned 
   constexpr std::int64_t kCache = 100'000;
   for (const GemmShape& s : shapes()) {
     CAPTURE(to_text(s));
-    const Memory memory(gemm_trial_bytes(s, kCache));
+    const Memory memory(static_cast<std::size_t>(gemm_trial_bytes(s, kCache)));
     const auto sets = gemm_operand_sets(s, memory.bytes(), kCache);
     REQUIRE_FALSE(sets.empty());
     std::vector<Range> all;
@@ -134,14 +121,14 @@ TEST_CASE("sets of operands share no byte, stay in their memory and are aligned 
 TEST_CASE("operands larger than the cache need one set") {
   const GemmShape s = shapes()[0];
   CHECK(gemm_trial_bytes(s, 1000) == gemm_set_bytes(s));
-  const Memory memory(gemm_set_bytes(s));
+  const Memory memory(static_cast<std::size_t>(gemm_set_bytes(s)));
   CHECK(gemm_operand_sets(s, memory.bytes(), 1000).size() == 1);
 }
 
 TEST_CASE("less memory means fewer sets, too little none") {
   const GemmShape s = shapes()[1];
   const std::int64_t set = gemm_set_bytes(s);
-  const Memory memory(3 * set - 1);
+  const Memory memory(static_cast<std::size_t>(3 * set - 1));
   CHECK(gemm_operand_sets(s, memory.bytes(), 1'000'000).size() == 2);
   CHECK(gemm_operand_sets(s, memory.bytes().first(static_cast<std::size_t>(set - 1)), 1'000'000)
             .empty());
