@@ -41,7 +41,8 @@ namespace tessera::trainer::cuda {
           each(cudnnBackendDestroyDescriptor) each(cudnnBackendSetAttribute)                     \
               each(cudnnBackendGetAttribute) each(cudnnBackendFinalize) each(cudnnBackendExecute)
 
-#define TESSERA_DECLARE(function) decltype(&::function) function = nullptr;
+#define TESSERA_DECLARE(function) \
+  decltype(&::function) function = nullptr;  // NOLINT(bugprone-macro-parentheses)
 
 struct CublasLt {
   std::filesystem::path path;
