@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "lib/base/error.h"
@@ -26,12 +27,24 @@ std::string in_words(const Operation& op) {
                      s.alibi_bias_max > 0 ? " alibi" : "");
 }
 
-GemmShape shape_of(const BatchedGemm& op, bool tf32) {
+// Of all matrices of the batch, and no more than 16 bytes are told apart (same_plan).
+int common_alignment(int first, std::int64_t step, DType dtype) {
+  constexpr int kMost = 16;
+  const std::int64_t step_bytes = step * bytes_of(dtype);
+  int alignment = std::min(first, kMost);
+  while (step_bytes % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+GemmShape batched_shape(const BatchedGemm& op, bool tf32) {
   GemmShape shape = shape_of(op.first, tf32);
   shape.batch = op.batch;
   shape.stride_a = op.a_step;
   shape.stride_b = op.b_step;
   shape.stride_d = op.d_step;
+  shape.align_a = common_alignment(shape.align_a, op.a_step, op.first.a.dtype);
+  shape.align_b = common_alignment(shape.align_b, op.b_step, op.first.b.dtype);
+  shape.align_d = common_alignment(shape.align_d, op.d_step, op.first.d.dtype);
   return shape;
 }
 
@@ -42,7 +55,7 @@ class OnStream final : public PlainAttention {
       : gemms_(gemms), tf32_(tf32), where_(where) {}
 
   void run(const BatchedGemm& op) override {
-    gemms_.run(shape_of(op, tf32_),
+    gemms_.run(batched_shape(op, tf32_),
                {.a = op.first.a.data, .b = op.first.b.data, .d = op.first.d.data, .bias = nullptr},
                static_cast<cudaStream_t>(where_.stream));
   }
@@ -81,7 +94,7 @@ Attention::Attention(const AttentionOptions& options, GemmPlans& gemms)
     return;
   }
   try {
-    fused_ = std::make_unique<AttentionPlans>(options.deterministic);
+    fused_ = std::make_unique<AttentionPlans>(options.compute_capability, options.deterministic);
   } catch (const Error& error) {
     if (error.code() != ExitCode::unsupported) throw;
     no_cudnn_ = error.what();
@@ -97,7 +110,7 @@ template <class Operation>
 std::optional<std::string> Attention::refusal([[maybe_unused]] const Operation& op) {
   if (!no_cudnn_.empty()) return "no cuDNN: " + no_cudnn_;
 #if TESSERA_HAS_CUDNN
-  if (const auto reason = fused_->refusal(op)) return "attention by cuDNN " + *reason;
+  if (auto reason = fused_->refusal(op)) return reason;
 #endif
   return std::nullopt;
 }
@@ -118,9 +131,10 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
 #if TESSERA_HAS_CUDNN
   if (!reason) return fused_->prepare(op, workspace);
 #endif
+  is_plain_.insert(fingerprint(op));
   plain_[in_words(op)] = *reason;
   for (const BatchedGemm& product : plain_attention_gemms(op, workspace))
-    shapes.push_back(shape_of(product, options_.tf32));
+    shapes.push_back(batched_shape(product, options_.tf32));
   Loading loading({.stream = nullptr, .multiprocessors = options_.multiprocessors});
   run_plain_attention(op, workspace, loading);
 }
@@ -128,7 +142,7 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
 template <class Operation>
 void Attention::run_one(const Operation& op, cudaStream_t stream) {
 #if TESSERA_HAS_CUDNN
-  if (!refusal(op)) return fused_->run(op, stream);
+  if (!is_plain_.contains(fingerprint(op))) return fused_->run(op, stream);
 #endif
   OnStream parts(gemms_, options_.tf32,
                  {.stream = stream, .multiprocessors = options_.multiprocessors});

@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "trainer/device/cuda/attention_plain.h"
 #include "trainer/device/cuda/gemm.h"
+#include "trainer/device/fingerprint.h"
 #include "trainer/device/gpu.h"
 #if TESSERA_HAS_CUDNN
 #include "trainer/device/cuda/attention_plans.h"
@@ -21,8 +24,9 @@ namespace tessera::trainer::cuda {
 
 struct AttentionOptions {
   bool deterministic = false;
-  bool tf32 = false;      // of products in f32
-  bool use_cudnn = true;  // false: products alone, to check cuDNN against
+  bool tf32 = false;           // of products in f32
+  bool use_cudnn = true;       // false: products alone, to check cuDNN against
+  int compute_capability = 0;  // 90 for 9.0
   int multiprocessors = 1;
 };
 
@@ -67,6 +71,7 @@ class Attention {
   std::unique_ptr<AttentionPlans> fused_;
 #endif
   std::span<std::byte> workspace_;
+  std::unordered_set<Fingerprint, FingerprintHash> is_plain_;  // of prepared operations
   std::map<std::string, std::string> plain_;  // operation in words: why it is not fused
 };
 

@@ -71,6 +71,7 @@ class CudaDevice final : public Gpu {
         cuda::AttentionOptions{.deterministic = options_.deterministic,
                                .tf32 = options_.tf32,
                                .use_cudnn = options_.use_cudnn,
+                               .compute_capability = 10 * properties_.major + properties_.minor,
                                .multiprocessors = properties_.multiProcessorCount},
         *gemms_);
     nvml_ = cuda::Nvml::open();
