@@ -46,6 +46,7 @@ std::string capabilities_json() {
   nlohmann::ordered_json& cuda = json["cuda"];
   cuda["gpus"] = gpus.names;
   if (!gpus.why_none.empty()) cuda["none"] = gpus.why_none;
+  cuda["max_ranks"] = 1;
   if (gpus.is_built) {
     cuda["toolkit"] = gpus.cuda;
     cuda["built_with_cudnn"] = gpus.has_cudnn;

@@ -52,6 +52,8 @@ Capabilities parse_capabilities(const Value& json) {
   all.max_ranks = as_integer(member("max_ranks"), 1, kMany);
   if (const Value* cuda = json.find("cuda")) {
     if (const Value* none = cuda->find("none")) all.no_cuda = as_text(*none);
+    if (const Value* ranks = cuda->find("max_ranks"))
+      all.max_gpu_ranks = as_integer(*ranks, 1, kMany);
   }
   if (const Value* memory = json.find("memory_bytes"))
     all.memory_bytes = as_integer(*memory, 0, std::int64_t{1} << 60);
@@ -74,8 +76,9 @@ std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point
                        trainer.no_cuda.empty() ? "" : ": ", trainer.no_cuda);
   if (point.gpu == "cpu" && point.precision == Precision::tf32)
     return "precision tf32: a CPU's f32 products are not rounded to TF32";
-  if (point.gpus > trainer.max_ranks)
-    return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, trainer.max_ranks);
+  const std::int64_t most = point.gpu == "cpu" ? trainer.max_ranks : trainer.max_gpu_ranks;
+  if (point.gpus > most)
+    return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, most);
   if (point.microbatch_size != sweep::kAutoMicrobatch) {
     const std::int64_t count =
         memory::microbatch_count(point.global_batch / point.gpus, point.microbatch_size);

@@ -25,7 +25,8 @@ struct Capabilities {
   bool untied_head = false;
   bool activation_cpu_offload = false;
   bool microbatch_auto = false;
-  std::int64_t max_ranks = 1;
+  std::int64_t max_ranks = 1;  // of CPUs
+  std::int64_t max_gpu_ranks = 1;
   std::int64_t memory_bytes = 0;  // of that machine; 0: not said
 };
 

@@ -66,9 +66,11 @@ void accept_ranks(const Point& point, const Place& place) {
 
 void accept_place(const Point& point, const Place& place) {
   const bool is_gpu = point.gpu != "cpu";
-  if (is_gpu && !gpu_presence().is_built) {
-    unsupported("gpu", fmt::format("{}: this trainer was built without a GPU device", point.gpu),
-                "cpu, or a build where nvcc is");
+  if (is_gpu) {
+    const GpuPresence there = gpu_presence();
+    if (there.names.empty())
+      unsupported("gpu", fmt::format("{}: {}", point.gpu, there.why_none),
+                  "cpu, or a node with a GPU");
   }
   accept_ranks(point, place);
   if (is_gpu && point.gpus > 1) {
