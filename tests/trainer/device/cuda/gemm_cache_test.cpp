@@ -327,11 +327,15 @@ TEST_CASE(
   CHECK(gemm_table_hash(roomier, table) == hash);
   GemmMachine other = h200();
   other.cublaslt = "13.2.0";
+  // The same letters in a row, parted elsewhere.
+  GemmMachine parted = h200();
+  parted.gpu += parted.cublaslt.substr(0, 1);
+  parted.cublaslt.erase(0, 1);
   for (const std::string& changed :
        {gemm_table_hash(h200(), Table{{"m1", algorithm(1)}, {"m2", algorithm(3)}}),
         gemm_table_hash(h200(), Table{{"m1", algorithm(2)}, {"m2", algorithm(1)}}),
         gemm_table_hash(h200(), Table{{"m1", algorithm(1)}}),
         gemm_table_hash(h200(), Table{{"m1", algorithm(1)}, {"m3", algorithm(2)}}),
-        gemm_table_hash(other, table), gemm_table_hash(h200(), {})})
+        gemm_table_hash(other, table), gemm_table_hash(parted, table), gemm_table_hash(h200(), {})})
     CHECK(changed != hash);
 }

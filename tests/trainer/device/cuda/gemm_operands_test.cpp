@@ -83,6 +83,15 @@ std::vector<GemmShape> shapes() {
        .stride_a = 8,
        .stride_b = 0,
        .stride_d = 512},
+      {.m = 4,
+       .n = 300,
+       .k = 8,
+       .lda = 8,
+       .ldb = 8,
+       .ldd = 300,
+       .in = DType::f32,
+       .out = DType::f32,
+       .bias = true},
   };
 }
 
