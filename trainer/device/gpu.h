@@ -97,7 +97,7 @@ struct GpuPresence {
 };
 GpuPresence gpu_presence();
 
-// $XDG_CACHE_HOME/tessera/gemm-v1.json or ~/.cache/tessera/gemm-v1.json; empty without a home.
+// Where choices are kept (docs/formats.md, "GEMM choices"); empty without a home.
 std::filesystem::path default_choice_cache();
 
 }  // namespace tessera::trainer

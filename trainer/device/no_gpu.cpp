@@ -12,6 +12,10 @@ std::unique_ptr<Gpu> open_gpu(const GpuOptions& /*options*/) {
   throw Error(ExitCode::unsupported, "gpu", kNone, "cpu, or a build where nvcc is");
 }
 
+std::filesystem::path default_choice_cache() {
+  return {};
+}
+
 GpuPresence gpu_presence() {
   GpuPresence presence;
   presence.why_none = kNone;

@@ -5,8 +5,8 @@ namespace tessera::trainer::cuda {
 
 struct Launch {
   void* stream = nullptr;   // a cudaStream_t
-  bool load_only = false;   // have the kernel ready for its first launch, and launch nothing
   int multiprocessors = 1;  // of the GPU: grids that stride over their work are sized by it
+  bool load_only = false;   // have the kernel ready for its first launch, and launch nothing
 };
 
 // Blocks in x (at most 2^31 - 1) and y (at most 65535).

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "trainer/device/cuda/gemm_cache.h"
 #include "trainer/device/cuda/libraries.h"
 #include "trainer/device/cuda/runtime.h"
 
@@ -65,6 +66,10 @@ GpuPresence gpu_presence() {
     presence.memory_bytes.push_back(static_cast<std::int64_t>(properties.totalGlobalMem));
   }
   return presence;
+}
+
+std::filesystem::path default_choice_cache() {
+  return cuda::default_gemm_cache();
 }
 
 cudaDeviceProp cuda::select_gpu(int ordinal) {

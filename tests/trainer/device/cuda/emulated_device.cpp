@@ -60,7 +60,7 @@ class EmulatedDevice final : public Device {
  public:
   EmulatedDevice(int multiprocessors, AttentionWorkspace attention)
       : cpu_(cpu_device(1)),
-        launch_{nullptr, multiprocessors},
+        launch_{.stream = nullptr, .multiprocessors = multiprocessors},
         attention_(attention),
         info_(cpu_->info()) {
     info_.kind = "cpu";  // executes at issue
@@ -150,7 +150,7 @@ class EmulatedDevice final : public Device {
     if constexpr (kAttention<T>) {
       for (const cuda::BatchedGemm& gemm : cuda::plain_attention_gemms(op, workspace_of(op)))
         most = std::max(most, cpu_->workspace_bytes(gemm.first));
-    } else if constexpr (!kEmulated<T>) {
+    } else if constexpr (std::is_same_v<T, Gemm>) {
       most = cpu_->workspace_bytes(op);
     }
     return most;
