@@ -33,7 +33,7 @@ std::optional<EngineConfig> blackwell_deterministic(const OperationGraph& graph,
 
 std::optional<std::string> why_too_old(std::size_t version) {
   if (version >= kOldestVersion) return std::nullopt;
-  return fmt::format("{}.{}.{} is too old for attention, which needs 9.18.0", version / 10000,
+  return fmt::format("cuDNN {}.{}.{} is too old for attention, which needs 9.18.0", version / 10000,
                      version % 10000 / 100, version % 100);
 }
 

@@ -13,8 +13,8 @@
 
 namespace tessera::trainer::cuda {
 
-// Why attention is not left to a cuDNN of this version (91900 for 9.19.0): a phrase that fits
-// behind "cuDNN". Nothing: it may be.
+// Why attention is not left to a cuDNN of this version (91900 for 9.19.0), as a sentence. Nothing:
+// it may be.
 std::optional<std::string> why_too_old(std::size_t version);
 
 // All engines that cuDNN offers, in the order in which they are to be tried; none where it cannot

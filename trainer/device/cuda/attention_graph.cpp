@@ -222,24 +222,26 @@ std::string to_text(const AttentionGraphKey& key) {
 std::optional<std::string> why_unsupported(const AttentionGraphKey& key) {
   constexpr std::int64_t kElements = 8;  // of bf16 in the 16 bytes that kernels read at once
   if (key.dtype != DType::bf16) {
-    return fmt::format("is done in bf16, not in {}", to_text(key.dtype));
+    return fmt::format("cuDNN's attention is in bf16, not in {}", to_text(key.dtype));
   }
-  if (key.alibi) return "has no ALiBi";
+  if (key.alibi) return "cuDNN's attention is used without ALiBi";
   if (key.head_dim < kElements || key.head_dim % kElements != 0 || key.head_dim > 256) {
-    return fmt::format("takes heads of a multiple of 8 up to 256 elements, not of {}",
-                       key.head_dim);
+    return fmt::format(
+        "cuDNN's attention takes heads of a multiple of 8 up to 256 elements, not of {}",
+        key.head_dim);
   }
-  if (key.seq < 2) return "takes sequences of 2 tokens and more";
+  if (key.seq < 2) return "cuDNN's attention takes sequences of 2 tokens and more";
   for (const std::int64_t ld : {key.ld_qkv, key.ld_out, key.ld_dout, key.ld_dqkv}) {
     if (ld % kElements != 0) {
-      return fmt::format("takes rows that begin at multiples of 16 bytes, not at each {} elements",
-                         ld);
+      return fmt::format(
+          "cuDNN's attention takes rows that begin at multiples of 16 bytes, not each {} elements",
+          ld);
     }
   }
   // Its backward pass reads lse as if it were dense, whatever strides it is given.
   const bool sums = key.pass != AttentionPass::forward;
   if (key.ld_lse != key.seq || (sums && key.ld_row_sum != key.seq)) {
-    return "takes lse and row_sum without gaps between rows";
+    return "cuDNN's attention takes lse and row_sum without gaps between rows";
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// Causal attention as the graph of elementary operations that cuDNN 9 recognises and carries out in
-// one kernel (forward) or three (backward): pure values, made without cuDNN and without a GPU.
+// Causal attention as the graph of elementary operations that cuDNN 9 recognises and carries out
+// fused, without scores in memory: pure values, made without cuDNN and without a GPU.
 //
 // Tensors are those of AttentionForward and AttentionBackward (trainer/device/ops.h) in bf16: the
 // packed qkv is read in place, by strides, and dqkv written so. Other than the CPU's attention, P
@@ -48,8 +48,8 @@ AttentionGraphKey key_of(const AttentionBackward& op, bool deterministic);
 // "backward b2 s2048 h32/8 d128 bf16", and leading dimensions that are not the least ones.
 std::string to_text(const AttentionGraphKey& key);
 
-// Why cuDNN is never asked for such a graph, whatever the GPU: a phrase that fits behind "attention
-// by cuDNN". Nothing: it may be asked, and refuse.
+// Why cuDNN is never asked for such a graph, whatever the GPU, as a sentence. Nothing: it may be
+// asked, and refuse.
 std::optional<std::string> why_unsupported(const AttentionGraphKey& key);
 
 memory::FusedAttention size_of(const AttentionGraphKey& key);
@@ -59,8 +59,7 @@ namespace attention_id {
 inline constexpr std::int64_t q = 1, k = 2, v = 3, out = 4, lse = 5, dout = 6, dq = 7, dk = 8,
                               dv = 9;
 inline constexpr std::int64_t row_sum = 10;
-inline constexpr std::int64_t dq_sums =
-    11;  // f32 [batch, q_heads, seq, head_dim]: AttentionPass::backward
+inline constexpr std::int64_t dq_sums = 11;  // f32, dense: of AttentionPass::backward alone
 inline constexpr std::int64_t scale = 12, masked = 13, one = 14;
 }  // namespace attention_id
 

@@ -30,7 +30,7 @@ void AttentionPlans::Destroy::operator()(cudnnContext* handle) const {
 AttentionPlans::AttentionPlans(int compute_capability, bool deterministic)
     : deterministic_(deterministic) {
   if (const auto why = why_too_old(cudnn().cudnnGetVersion())) {
-    throw Error(ExitCode::unsupported, cudnn().path.string(), fmt::format("cuDNN {}", *why));
+    throw Error(ExitCode::unsupported, cudnn().path.string(), *why);
   }
   gpu_.compute_capability = compute_capability;
   handle_.reset(create_handle());
@@ -48,7 +48,7 @@ AttentionPlans::Graph& AttentionPlans::graph_of(const AttentionGraphKey& key) {
 std::optional<std::string> AttentionPlans::refusal(const AttentionGraphKey& key) {
   if (auto why = why_unsupported(key)) return why;
   if (!graph_of(key).configs.empty()) return std::nullopt;
-  return fmt::format("{} has no engine for {} on a GPU of compute capability {}.{}",
+  return fmt::format("cuDNN {} has no engine for {} on a GPU of compute capability {}.{}",
                      cudnn().version, to_text(key), gpu_.compute_capability / 10,
                      gpu_.compute_capability % 10);
 }
@@ -77,7 +77,7 @@ template <class Operation, class Bind>
 void AttentionPlans::prepare(const Operation& op, const AttentionGraphKey& key,
                              std::span<std::byte> workspace, const Bind& bind) {
   if (const auto why = refusal(key)) {
-    throw Error(ExitCode::unsupported, "attention", fmt::format("cuDNN {}", *why));
+    throw Error(ExitCode::unsupported, "attention", *why);
   }
   const std::int64_t sums = memory::query_gradient_sums_bytes(size_of(key));
   const auto misaligned = [](const void* p, std::uintptr_t to) {
@@ -95,10 +95,11 @@ void AttentionPlans::prepare(const Operation& op, const AttentionGraphKey& key,
                     to_text(key), sums, workspace.size()));
   }
   const Plan& plan = plan_of(key, std::ssize(workspace) - sums);
-  Prepared prepared{&plan, std::make_unique<AttentionNumbers>(),
-                    Descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)};
+  Prepared& prepared = prepared_[fingerprint(Op(op))];
+  prepared.pack.reset();
+  prepared.plan = &plan;
   const std::vector<Binding> bindings =
-      bind(sums > 0 ? workspace.data() : nullptr, *prepared.numbers);
+      bind(sums > 0 ? workspace.data() : nullptr, prepared.numbers);
   for (const Binding& b : bindings) {
     const bool by_value =
         b.id == attention_id::scale || b.id == attention_id::masked || b.id == attention_id::one;
@@ -109,13 +110,12 @@ void AttentionPlans::prepare(const Operation& op, const AttentionGraphKey& key,
     }
   }
   prepared.pack = variant_pack(bindings, workspace.data() + sums);
-  prepared_.insert_or_assign(fingerprint(Op(op)), std::move(prepared));
 }
 
 template <class Operation>
 void AttentionPlans::run_prepared(const Operation& op, cudaStream_t stream) {
   const auto found = prepared_.find(fingerprint(Op(op)));
-  if (found == prepared_.end()) {
+  if (found == prepared_.end() || !found->second.pack) {
     throw Error(ExitCode::internal, "attention", "was not prepared");
   }
   if (stream_ != stream) {
@@ -123,7 +123,7 @@ void AttentionPlans::run_prepared(const Operation& op, cudaStream_t stream) {
     stream_ = stream;
   }
   check_cudnn(cudnn().cudnnBackendExecute(gpu_.handle, found->second.plan->descriptor.raw(),
-                                          found->second.pack.raw()),
+                                          found->second.pack->raw()),
               "attention cannot be run");
 }
 

@@ -37,8 +37,8 @@ class AttentionPlans {
   // one; Error(wrong_device): it cannot use the GPU.
   AttentionPlans(int compute_capability, bool deterministic);
 
-  // Why an operation is not cuDNN's, a phrase that fits behind "attention by cuDNN"; nothing: it
-  // is. The other functions are for such alone.
+  // Why an operation is not cuDNN's, as a sentence; nothing: it is. The other functions are for
+  // such alone.
   std::optional<std::string> refusal(const AttentionForward& op);
   std::optional<std::string> refusal(const AttentionBackward& op);
 
@@ -65,9 +65,9 @@ class AttentionPlans {
     std::optional<AttentionPlan> chosen;
   };
   struct Prepared {
-    const Plan* plan;
-    std::unique_ptr<AttentionNumbers> numbers;
-    Descriptor pack;
+    const Plan* plan = nullptr;
+    AttentionNumbers numbers;  // the pack has their addresses, the map's nodes stay where they are
+    std::optional<Descriptor> pack;
   };
   struct Destroy {
     void operator()(cudnnContext* handle) const;

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <cstddef>
 #include <utility>
 
 #include "lib/base/error.h"
-#include "trainer/device/cuda/libraries.h"
 
 namespace tessera::trainer::cuda {
 
@@ -117,7 +114,8 @@ std::vector<Descriptor> get_descriptors(const Descriptor& from, cudnnBackendAttr
   std::vector<Descriptor> found = room_for(type, most);
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& d : found) raw.push_back(d.raw());
-  const std::int64_t count = from.get(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, raw.data());
+  const std::int64_t count =
+      from.get(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, static_cast<void*>(raw.data()));
   found.erase(found.begin() + std::clamp<std::int64_t>(count, 0, most), found.end());
   return found;
 }
@@ -164,95 +162,6 @@ std::string knob_name(cudnnBackendKnobType_t type) {
 }
 
 }  // namespace
-
-std::string cudnn_status_text(cudnnStatus_t status) {
-  std::array<char, 2048> message{};
-  cudnn().cudnnGetLastErrorString(message.data(), message.size());
-  std::string text = cudnn().cudnnGetErrorString(status);
-  if (message[0] != '\0') text += fmt::format(": {}", message.data());
-  std::ranges::replace_if(text, [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
-  return text;
-}
-
-void check_cudnn(cudnnStatus_t status, std::string_view what) {
-  if (status != CUDNN_STATUS_SUCCESS) {
-    throw Error(ExitCode::failed, fmt::format("cuDNN {}", cudnn().version),
-                fmt::format("{}: {}", what, cudnn_status_text(status)));
-  }
-}
-
-bool is_unsupported(cudnnStatus_t status) {
-  return CUDNN_STATUS_CATEGORY(static_cast<int>(status)) == CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-Descriptor::Descriptor(cudnnBackendDescriptorType_t type) : type_(type) {
-  check_cudnn(cudnn().cudnnBackendCreateDescriptor(type, &raw_),
-              fmt::format("a descriptor of type {} cannot be made", static_cast<int>(type)));
-}
-
-Descriptor::~Descriptor() {
-  if (raw_ != nullptr) cudnn().cudnnBackendDestroyDescriptor(raw_);
-}
-
-Descriptor::Descriptor(Descriptor&& other) noexcept
-    : type_(other.type_), raw_(std::exchange(other.raw_, nullptr)) {}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(type_, other.type_);
-  std::swap(raw_, other.raw_);
-  return *this;
-}
-
-void Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                     std::int64_t count, const void* values) {
-  check_cudnn(cudnn().cudnnBackendSetAttribute(raw_, name, type, count, values),
-              fmt::format("attribute {} of a descriptor of type {} cannot be set",
-                          static_cast<int>(name), static_cast<int>(type_)));
-}
-
-void Descriptor::set(cudnnBackendAttributeName_t name, std::int64_t value) {
-  set(name, CUDNN_TYPE_INT64, 1, &value);
-}
-
-void Descriptor::set(cudnnBackendAttributeName_t name, bool value) {
-  set(name, CUDNN_TYPE_BOOLEAN, 1, &value);
-}
-
-void Descriptor::set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
-  set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
-}
-
-void Descriptor::set(cudnnBackendAttributeName_t name, cudnnHandle_t value) {
-  set(name, CUDNN_TYPE_HANDLE, 1, &value);
-}
-
-void Descriptor::set(cudnnBackendAttributeName_t name, const Descriptor& value) {
-  set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.raw_);
-}
-
-cudnnStatus_t Descriptor::try_finalize() {
-  return cudnn().cudnnBackendFinalize(raw_);
-}
-
-void Descriptor::finalize() {
-  check_cudnn(try_finalize(),
-              fmt::format("a descriptor of type {} is refused", static_cast<int>(type_)));
-}
-
-std::int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                             std::int64_t count, void* values) const {
-  std::int64_t found = 0;
-  check_cudnn(cudnn().cudnnBackendGetAttribute(raw_, name, type, count, &found, values),
-              fmt::format("attribute {} of a descriptor of type {} cannot be read",
-                          static_cast<int>(name), static_cast<int>(type_)));
-  return found;
-}
-
-std::int64_t Descriptor::get_integer(cudnnBackendAttributeName_t name) const {
-  std::int64_t value = 0;
-  get(name, CUDNN_TYPE_INT64, 1, &value);
-  return value;
-}
 
 Descriptor device_properties(std::string_view json) {
   Descriptor d(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
@@ -311,7 +220,7 @@ OperationGraph::OperationGraph(const TensorGraph& graph, cudnnHandle_t handle) {
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& d : operations_) raw.push_back(d.raw());
   graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(raw),
-             raw.data());
+             static_cast<const void*>(raw.data()));
   if (handle != nullptr) graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
   graph_.finalize();
 }
@@ -372,7 +281,7 @@ std::optional<EngineConfig> fixed_config(const OperationGraph& graph, const Gpu&
     raw.push_back(choice.raw());
   }
   config.config.set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                    std::ssize(raw), raw.data());
+                    std::ssize(raw), static_cast<const void*>(raw.data()));
   if (!finalize(config.config, "an engine's knobs are refused")) return std::nullopt;
   read_workspace(config);
   return config;
@@ -406,8 +315,9 @@ Descriptor variant_pack(std::span<const Binding> bindings, void* workspace) {
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::ssize(ids), ids.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(addresses),
-           addresses.data());
-  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+           static_cast<const void*>(addresses.data()));
+  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+           static_cast<const void*>(&workspace));
   pack.finalize();
   return pack;
 }

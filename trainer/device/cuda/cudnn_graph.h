@@ -2,9 +2,8 @@
 // is asked for engines that carry it out, an engine becomes a plan that runs. By the functions that
 // cudnn() found (libraries.h), without cuDNN's C++ front end.
 //
-// What cuDNN refuses without saying that a graph or GPU is unsupported is Error(failed) with its
-// status and its own last message. Not thread-safe. Descriptors stay alive as long as what was made
-// of them: an operation graph outlives its configurations and plans.
+// Not thread-safe. Descriptors stay alive as long as what was made of them: an operation graph
+// outlives its configurations and plans.
 #pragma once
 
 #include <cudnn.h>
@@ -16,51 +15,13 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/device/cuda/cudnn_descriptor.h"
 #include "trainer/device/cuda/tensor_graph.h"
 
 namespace tessera::trainer::cuda {
 
 // Of tensors in memory, bytes: kernels load by so many.
 inline constexpr std::int64_t kTensorAlignment = 16;
-
-// "CUDNN_STATUS_...: last message", in one line.
-std::string cudnn_status_text(cudnnStatus_t status);
-// Error(failed): what, and the text above.
-void check_cudnn(cudnnStatus_t status, std::string_view what);
-// Of the kind that says that something is not supported, not that it failed.
-bool is_unsupported(cudnnStatus_t status);
-
-class Descriptor {
- public:
-  explicit Descriptor(cudnnBackendDescriptorType_t type);
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
-           const void* values);
-  void set(cudnnBackendAttributeName_t name, std::int64_t value);
-  void set(cudnnBackendAttributeName_t name, bool value);
-  void set(cudnnBackendAttributeName_t name, cudnnDataType_t value);
-  void set(cudnnBackendAttributeName_t name, cudnnHandle_t value);
-  void set(cudnnBackendAttributeName_t name, const Descriptor& value);
-
-  cudnnStatus_t try_finalize();
-  void finalize();
-
-  // How many values there are; at most `count` of them are stored.
-  std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                   std::int64_t count, void* values) const;
-  std::int64_t get_integer(cudnnBackendAttributeName_t name) const;
-
-  cudnnBackendDescriptor_t raw() const { return raw_; }
-
- private:
-  cudnnBackendDescriptorType_t type_;
-  cudnnBackendDescriptor_t raw_ = nullptr;
-};
 
 // The GPU that a plan is for: the one of a handle or, where there is none, of properties that are
 // given. Such plans are made, up to loading their kernels, but cannot run.

@@ -2,10 +2,11 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include "tests/trainer/device/cuda/attention_device.h"
 #include "trainer/selftest/run_case.h"

@@ -174,21 +174,56 @@ TEST_CASE("cuDNN is not asked for attention that it does not do, or does wrongly
     CHECK(why(pass, [](AttentionGraphKey&) {}) == "");
     CHECK(why(pass, [](AttentionGraphKey& k) { k.ld_qkv = 128; }) == "");
     CHECK(why(pass, [](AttentionGraphKey& k) { k.dtype = DType::f32; }) ==
-          "is done in bf16, not in f32");
-    CHECK(why(pass, [](AttentionGraphKey& k) { k.alibi = true; }) == "has no ALiBi");
+          "cuDNN's attention is in bf16, not in f32");
+    CHECK(why(pass, [](AttentionGraphKey& k) { k.alibi = true; }) ==
+          "cuDNN's attention is used without ALiBi");
     for (const std::int64_t head_dim : {0, 4, 20, 264})
       CHECK(why(pass, [&](AttentionGraphKey& k) { k.head_dim = head_dim; }) ==
-            "takes heads of a multiple of 8 up to 256 elements, not of " +
+            "cuDNN's attention takes heads of a multiple of 8 up to 256 elements, not of " +
                 std::to_string(head_dim));
     CHECK(why(pass, [](AttentionGraphKey& k) { k.seq = k.ld_lse = k.ld_row_sum = 1; }) ==
-          "takes sequences of 2 tokens and more");
+          "cuDNN's attention takes sequences of 2 tokens and more");
     CHECK(why(pass, [](AttentionGraphKey& k) { k.ld_out = 36; }) ==
-          "takes rows that begin at multiples of 16 bytes, not at each 36 elements");
+          "cuDNN's attention takes rows that begin at multiples of 16 bytes, not each 36 elements");
     CHECK(why(pass, [](AttentionGraphKey& k) { k.ld_lse = 17; }) ==
-          "takes lse and row_sum without gaps between rows");
+          "cuDNN's attention takes lse and row_sum without gaps between rows");
   }
   CHECK(why(AttentionPass::backward, [](AttentionGraphKey& k) { k.ld_row_sum = 24; }) ==
-        "takes lse and row_sum without gaps between rows");
+        "cuDNN's attention takes lse and row_sum without gaps between rows");
   CHECK(why(AttentionPass::backward, [](AttentionGraphKey& k) { k.ld_dqkv = 65; }) ==
-        "takes rows that begin at multiples of 16 bytes, not at each 65 elements");
+        "cuDNN's attention takes rows that begin at multiples of 16 bytes, not each 65 elements");
+}
+
+TEST_CASE("the planned workspace of attention is the one worked out by hand") {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  // 2 sequences of 2048 tokens, 32 heads of 128: 64 MiB as f32, 32 MiB as bf16.
+  const auto bytes = [](AttentionPass pass, std::int64_t kv_heads, int compute_capability) {
+    const memory::FusedAttention a{pass, 2, 2048, 32, kv_heads, 128};
+    return memory::fused_attention_bytes(a, compute_capability) - memory::kWorkspaceAlignment;
+  };
+  for (const int any : {80, 86, 90, 100, 120}) {
+    CAPTURE(any);
+    CHECK(bytes(AttentionPass::forward, 8, any) == 0);
+  }
+  constexpr AttentionPass kBackward = AttentionPass::backward;
+  for (const int hopper_or_later : {90, 100, 103}) {
+    CHECK(bytes(kBackward, 32, hopper_or_later) == 64 * kMiB);
+    CHECK(bytes(kBackward, 8, hopper_or_later) == (64 + 2 * 32) * kMiB);
+  }
+  for (const int other : {80, 89, 120}) {
+    CHECK(bytes(kBackward, 32, other) == (64 + 64) * kMiB);
+    CHECK(bytes(kBackward, 8, other) == (64 + 64 + 2 * 32) * kMiB);
+  }
+  // Scores of 2 x 32 heads, 2048 x 2048, in bf16.
+  constexpr AttentionPass kSame = AttentionPass::backward_deterministic;
+  for (const int other : {80, 90, 120}) {
+    CHECK(bytes(kSame, 32, other) == 512 * kMiB);
+    CHECK(bytes(kSame, 8, other) == (512 + 2 * 32) * kMiB);
+  }
+  CHECK(bytes(kSame, 32, 100) == 0);
+  CHECK(bytes(kSame, 8, 100) == 4 * 32 * kMiB);
+  // Rows of scores are whole tiles: 100 x 100 are 128 x 128.
+  const memory::FusedAttention short_rows{kSame, 1, 100, 8, 8, 64};
+  CHECK(memory::fused_attention_plan_bytes(short_rows, 80) == 8 * 128 * 128 * 2 + 256);
+  CHECK(memory::query_gradient_sums_bytes({kBackward, 1, 3, 1, 1, 8}) == 256);
 }

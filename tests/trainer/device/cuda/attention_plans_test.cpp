@@ -238,8 +238,9 @@ TEST_CASE("attention without an engine, or of a shape that is never asked for, i
   fake_cudnn().offered.clear();
   AttentionPlans plans(100, false);
   CHECK(plans.refusal(op).value_or("") ==
-        "9.19.0 has no engine for forward b2 s16 h4/2 d8 bf16 on a GPU of compute capability 10.0");
-  CHECK(plans.refusal(wide).value_or("") == "is done in bf16, not in f32");
+        "cuDNN 9.19.0 has no engine for forward b2 s16 h4/2 d8 bf16 on a GPU of compute capability "
+        "10.0");
+  CHECK(plans.refusal(wide).value_or("") == "cuDNN's attention is in bf16, not in f32");
   const Error error = error_of([&] { plans.prepare(op, memory.workspace(1024)); });
   CHECK(error.code() == ExitCode::unsupported);
   CHECK(says(error, "cuDNN 9.19.0 has no engine"));

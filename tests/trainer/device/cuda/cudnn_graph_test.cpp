@@ -28,7 +28,7 @@ Descriptor part(const Descriptor& d, cudnnBackendAttributeName_t name,
                 cudnnBackendDescriptorType_t type) {
   Descriptor found(type);
   cudnnBackendDescriptor_t raw = found.raw();
-  CHECK(d.get(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw) == 1);
+  CHECK(d.get(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, static_cast<void*>(&raw)) == 1);
   return found;
 }
 

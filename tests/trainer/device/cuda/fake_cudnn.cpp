@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -50,17 +51,19 @@ template <class T>
 std::vector<T> all(const Fake& f, cudnnBackendAttributeName_t name) {
   const Value& value = value_of(f, name);
   std::vector<T> values(static_cast<std::size_t>(value.count));
-  demand(values.size() * sizeof(T) == value.bytes.size(), "an attribute's size");
-  std::memcpy(values.data(), value.bytes.data(), value.bytes.size());
+  const std::span<std::byte> room = std::as_writable_bytes(std::span(values));
+  demand(room.size() == value.bytes.size(), "an attribute's size");
+  std::ranges::copy(value.bytes, room.begin());
   return values;
 }
 template <class T>
 T one(const Fake& f, cudnnBackendAttributeName_t name) {
   const Value& value = value_of(f, name);
-  demand(value.count == 1 && value.bytes.size() == sizeof(T), "an attribute's size");
-  T result{};
-  std::memcpy(&result, value.bytes.data(), sizeof(T));
-  return result;
+  std::array<T, 1> result{};
+  const std::span<std::byte> room = std::as_writable_bytes(std::span(result));
+  demand(value.count == 1 && room.size() == value.bytes.size(), "an attribute's size");
+  std::ranges::copy(value.bytes, room.begin());
+  return result[0];
 }
 const Fake& part(const Fake& f, cudnnBackendAttributeName_t name) {
   return *fake_of(one<cudnnBackendDescriptor_t>(f, name));

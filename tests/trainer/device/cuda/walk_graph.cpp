@@ -197,14 +197,22 @@ class Walk {
 
   std::vector<double> reinterpreted(const GraphOp& op, const GraphTensor& y) const {
     const GraphTensor& x = graph_.tensors[op.in.at(0)];
-    std::map<std::int64_t, double> memory;
+    const double kNothing = std::numeric_limits<double>::quiet_NaN();
+    const Extents last = {x.dims[0] - 1, x.dims[1] - 1, x.dims[2] - 1, x.dims[3] - 1};
+    std::vector<double> memory(static_cast<std::size_t>(offset(last, x.strides) + 1), kNothing);
+    std::size_t elements = 0;
     each_index(x.dims, [&](const Extents& at) {
-      demand(memory.emplace(offset(at, x.strides), value(op.in[0], at)).second,
-             "two elements have one place");
+      double& place = memory[static_cast<std::size_t>(offset(at, x.strides))];
+      demand(std::isnan(place), "two elements have one place");
+      place = value(op.in[0], at);
+      ++elements;
     });
     std::vector<double> all;
-    each_index(y.dims, [&](const Extents& at) { all.push_back(memory.at(offset(at, y.strides))); });
-    demand(all.size() == memory.size(), "a reinterpreted tensor has another size");
+    each_index(y.dims, [&](const Extents& at) {
+      all.push_back(memory.at(static_cast<std::size_t>(offset(at, y.strides))));
+      demand(!std::isnan(all.back()), "an element is taken from between others");
+    });
+    demand(all.size() == elements, "a reinterpreted tensor has another size");
     return all;
   }
 
