@@ -127,13 +127,4 @@ Values Bench::read(const Tensor& t) {
   return values;
 }
 
-void with_each_isa(const std::function<void(Bench&)>& f) {
-  for (const cpu::Kernels* kernels : cpu::supported_kernels()) {
-    const std::string isa = kernels->isa;
-    CAPTURE(isa);
-    Bench bench(*kernels);
-    f(bench);
-  }
-}
-
 }  // namespace tessera::trainer::test

@@ -43,10 +43,10 @@ Values normal(std::uint64_t seed, std::int64_t count, DType dtype, double scale 
 // Whole numbers from -limit to limit.
 Values whole(std::uint64_t seed, std::int64_t count, int limit);
 
-// A CPU device with one table of kernels, and tensors without gaps on it.
+// A device of host memory, and tensors without gaps on it.
 class Bench {
  public:
-  explicit Bench(const cpu::Kernels& kernels) : device_(cpu::cpu_device(2, kernels)) {}
+  explicit Bench(std::unique_ptr<Device> device) : device_(std::move(device)) {}
 
   Tensor in(DType dtype, std::int64_t rows, std::int64_t cols, const Values& values);
   Tensor out(DType dtype, std::int64_t rows, std::int64_t cols);  // NaN until written
@@ -60,7 +60,8 @@ class Bench {
   HostMemory memory_;
 };
 
-// f(bench) with each table of kernels that this CPU can run.
-void with_each_isa(const std::function<void(Bench&)>& f);
+// f(bench) with each device that a test program is about: the CPU's with each table of kernels that
+// this CPU can run, or the one of emulated GPU kernels.
+void with_each_device(const std::function<void(Bench&)>& f);
 
 }  // namespace tessera::trainer::test

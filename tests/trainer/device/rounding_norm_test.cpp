@@ -14,12 +14,19 @@ namespace {
 using enum DType;
 
 constexpr std::int64_t kRows = 23;
-constexpr std::int64_t kCols = 67;
 constexpr double kEps = 1e-5;
 
 double added(double x, double y) {
   return x + y;
 }
+
+// Residual streams in f32 and in bf16; rows of a multiple of 8, which GPUs read by packs, and
+// others.
+struct Way {
+  bool wide;
+  std::int64_t cols;
+};
+constexpr Way kWays[] = {{false, 67}, {true, 67}, {false, 72}, {true, 72}};
 
 struct Statistics {
   Values mean;  // zeros for RMSNorm
@@ -28,12 +35,13 @@ struct Statistics {
 
 Statistics statistics(model::Norm kind, const Values& x) {
   Statistics s;
+  const std::size_t cols = x.size() / kRows;
   for (std::size_t r = 0; r < kRows; ++r) {
     double mean = 0;
     if (kind == model::Norm::layernorm)
-      for (std::size_t c = 0; c < kCols; ++c) mean += x[r * kCols + c] / kCols;
+      for (std::size_t c = 0; c < cols; ++c) mean += x[r * cols + c] / cols;
     double squares = 0;
-    for (std::size_t c = 0; c < kCols; ++c) squares += std::pow(x[r * kCols + c] - mean, 2) / kCols;
+    for (std::size_t c = 0; c < cols; ++c) squares += std::pow(x[r * cols + c] - mean, 2) / cols;
     s.mean.push_back(mean);
     s.rstd.push_back(1 / std::sqrt(squares + kEps));
   }
@@ -42,13 +50,14 @@ Statistics statistics(model::Norm kind, const Values& x) {
 
 Values normalised(const Values& x, const Statistics& s) {
   Values h(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) h[i] = (x[i] - s.mean[i / kCols]) * s.rstd[i / kCols];
+  const std::size_t cols = x.size() / kRows;
+  for (std::size_t i = 0; i < x.size(); ++i) h[i] = (x[i] - s.mean[i / cols]) * s.rstd[i / cols];
   return h;
 }
 
 Values by_column(const Values& x, const Values& of_column, double (*f)(double, double)) {
   Values y(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) y[i] = f(x[i], of_column[i % kCols]);
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = f(x[i], of_column[i % of_column.size()]);
   return y;
 }
 
@@ -60,13 +69,14 @@ double times(double x, double y) {
 
 TEST_CASE("a norm rounds y once, and the sum before it, which y and the statistics see") {
   for (const model::Norm kind : {model::Norm::layernorm, model::Norm::rmsnorm}) {
-    for (const bool wide : {false, true}) {
+    for (const auto& [wide, cols] : kWays) {
       CAPTURE(wide);
+      CAPTURE(cols);
       const DType stream = wide ? f32 : bf16;
-      const Values x = normal(1, kRows * kCols, stream, 2, 0.5);
-      const Values add = normal(2, kRows * kCols, bf16, 0.5);
-      const Values gain = normal(3, kCols, stream, 0.3, 1);
-      const Values bias = normal(4, kCols, stream);
+      const Values x = normal(1, kRows * cols, stream, 2, 0.5);
+      const Values add = normal(2, kRows * cols, bf16, 0.5);
+      const Values gain = normal(3, cols, stream, 0.3, 1);
+      const Values bias = normal(4, cols, stream);
       const Values total = to_f32(map(x, add, added));
       const Values sum = wide ? total : to_bf16(total);
       const auto y_of = [&](const Values& of, const Values& g) {
@@ -77,8 +87,8 @@ TEST_CASE("a norm rounds y once, and the sum before it, which y and the statisti
       const Values scaled = by_column(h, gain, times);
       Exact y{bf16, y_of(sum, gain)};
       for (std::size_t i = 0; i < h.size(); ++i) {
-        y.slack.push_back(0x1p-20 * (std::abs(gain[i % kCols]) * (1 + 3 * std::abs(h[i])) +
-                                     std::abs(bias[i % kCols])));
+        y.slack.push_back(0x1p-20 * (std::abs(gain[i % cols]) * (1 + 3 * std::abs(h[i])) +
+                                     std::abs(bias[i % cols])));
       }
       WrongWays wrong{
           {"normalised, then rounded",
@@ -92,17 +102,17 @@ TEST_CASE("a norm rounds y once, and the sum before it, which y and the statisti
       }
       Exact mean{f32, stats.mean, Values(kRows, 2e-6)};
       Exact rstd{f32, stats.rstd, map(stats.rstd, [](double s) { return s * 1e-6; })};
-      with_each_isa([&](Bench& bench) {
+      with_each_device([&](Bench& bench) {
         for (const bool in_place : {false, true}) {
-          const Tensor stream_in = bench.in(stream, kRows, kCols, x);
+          const Tensor stream_in = bench.in(stream, kRows, cols, x);
           NormForward op{kind,
                          static_cast<float>(kEps),
                          stream_in,
-                         bench.in(bf16, kRows, kCols, add),
-                         in_place ? stream_in : bench.out(stream, kRows, kCols),
-                         bench.out(bf16, kRows, kCols),
-                         bench.in(stream, 1, kCols, gain),
-                         bench.in(stream, 1, kCols, bias),
+                         bench.in(bf16, kRows, cols, add),
+                         in_place ? stream_in : bench.out(stream, kRows, cols),
+                         bench.out(bf16, kRows, cols),
+                         bench.in(stream, 1, cols, gain),
+                         bench.in(stream, 1, cols, bias),
                          bench.out(f32, 1, kRows),
                          bench.out(f32, 1, kRows)};
           bench.run(op);
@@ -113,7 +123,7 @@ TEST_CASE("a norm rounds y once, and the sum before it, which y and the statisti
           // Without an addend: the same of x = sum.
           op.x = op.sum;
           op.add = op.sum = {};
-          op.y = bench.out(bf16, kRows, kCols);
+          op.y = bench.out(bf16, kRows, cols);
           bench.run(op);
           check_rounded_once(Bench::read(op.y), y, wrong);
         }
@@ -124,14 +134,15 @@ TEST_CASE("a norm rounds y once, and the sum before it, which y and the statisti
 
 TEST_CASE("a norm's gradient is added to the residual gradient before its one rounding") {
   for (const model::Norm kind : {model::Norm::layernorm, model::Norm::rmsnorm}) {
-    for (const bool wide : {false, true}) {
+    for (const auto& [wide, cols] : kWays) {
       CAPTURE(wide);
+      CAPTURE(cols);
       const DType stream = wide ? f32 : bf16;
       const bool centred = kind == model::Norm::layernorm;
-      const Values sum = normal(1, kRows * kCols, stream, 2, 0.5);
-      const Values dy = normal(2, kRows * kCols, bf16);
-      const Values dsum_in = normal(3, kRows * kCols, stream);
-      const Values gain = normal(4, kCols, stream, 0.3, 1);
+      const Values sum = normal(1, kRows * cols, stream, 2, 0.5);
+      const Values dy = normal(2, kRows * cols, bf16);
+      const Values dsum_in = normal(3, kRows * cols, stream);
+      const Values gain = normal(4, cols, stream, 0.3, 1);
       Statistics stats = statistics(kind, sum);
       stats.mean = to_f32(stats.mean);
       stats.rstd = to_f32(stats.rstd);
@@ -143,14 +154,14 @@ TEST_CASE("a norm's gradient is added to the residual gradient before its one ro
           double mean_g = 0;
           double mean_gh = 0;
           double size = 0;
-          for (std::size_t c = 0; c < kCols; ++c) {
-            const std::size_t i = r * kCols + c;
-            if (centred) mean_g += g[i] / kCols;
-            mean_gh += g[i] * h[i] / kCols;
-            size += std::abs(g[i]) * (1 + std::abs(h[i])) / kCols;
+          for (std::size_t c = 0; c < static_cast<std::size_t>(cols); ++c) {
+            const std::size_t i = r * cols + c;
+            if (centred) mean_g += g[i] / cols;
+            mean_gh += g[i] * h[i] / cols;
+            size += std::abs(g[i]) * (1 + std::abs(h[i])) / cols;
           }
-          for (std::size_t c = 0; c < kCols; ++c) {
-            const std::size_t i = r * kCols + c;
+          for (std::size_t c = 0; c < static_cast<std::size_t>(cols); ++c) {
+            const std::size_t i = r * cols + c;
             result[i] = stats.rstd[r] * (g[i] - mean_g - h[i] * mean_gh);
             slack[i] = 0x1p-21 * (stats.rstd[r] * (std::abs(g[i]) + (1 + std::abs(h[i])) * size) +
                                   std::abs(dsum_in[i]));
@@ -169,8 +180,8 @@ TEST_CASE("a norm's gradient is added to the residual gradient before its one ro
           {"dy gain rounded", wide ? of_rounded : to_bf16(of_rounded)}};
 
       const auto column_sums = [&](const Values& terms) {
-        Values sums(kCols);
-        for (std::size_t i = 0; i < terms.size(); ++i) sums[i % kCols] += terms[i];
+        Values sums(cols);
+        for (std::size_t i = 0; i < terms.size(); ++i) sums[i % cols] += terms[i];
         return sums;
       };
       const auto tolerance = [&](const Values& terms) {
@@ -181,20 +192,20 @@ TEST_CASE("a norm's gradient is added to the residual gradient before its one ro
       const Exact dgain{f32, column_sums(dy_h), tolerance(dy_h)};
       const Exact dbias{f32, column_sums(dy), tolerance(dy)};
       const WrongWays rounded_terms{{"rounded terms", column_sums(to_bf16(dy_h))}};
-      with_each_isa([&](Bench& bench) {
+      with_each_device([&](Bench& bench) {
         for (const bool in_place : {false, true}) {
-          const Tensor from_above = bench.in(stream, kRows, kCols, dsum_in);
+          const Tensor from_above = bench.in(stream, kRows, cols, dsum_in);
           NormBackward op{kind,
-                          bench.in(bf16, kRows, kCols, dy),
+                          bench.in(bf16, kRows, cols, dy),
                           from_above,
-                          bench.in(stream, kRows, kCols, sum),
-                          bench.in(stream, 1, kCols, gain),
+                          bench.in(stream, kRows, cols, sum),
+                          bench.in(stream, 1, cols, gain),
                           bench.in(f32, 1, kRows, stats.mean),
                           bench.in(f32, 1, kRows, stats.rstd),
-                          in_place ? from_above : bench.out(stream, kRows, kCols),
-                          bench.out(f32, 1, kCols),
-                          bench.out(f32, 1, kCols),
-                          bench.out(f32, 1, norm_partials(kRows, kCols))};
+                          in_place ? from_above : bench.out(stream, kRows, cols),
+                          bench.out(f32, 1, cols),
+                          bench.out(f32, 1, cols),
+                          bench.out(f32, 1, norm_partials(kRows, cols))};
           bench.run(op);
           check_rounded_once(Bench::read(op.dsum), dsum, wrong);
           check_rounded_once(Bench::read(op.dgain), dgain, rounded_terms);

@@ -90,7 +90,7 @@ TEST_CASE("a GEMM rounds the sum of products, bias and old D once") {
       const auto twice = [&](const Values& addend) {
         return to_bf16(map(to_bf16(sum), addend, added));
       };
-      with_each_isa([&](Bench& bench) {
+      with_each_device([&](Bench& bench) {
         const Tensor d = bench.out(bf16, kM, kN);
         Gemm op = p.op(bench, d);
         bench.run(op);
@@ -124,7 +124,7 @@ TEST_CASE("a GEMM does not round its products") {
   const Values slack = map(p.sum(0, 64, absolute), [](double x) { return x * 0x1p-21; });
   const auto rounded = [](double sum, double product) { return sum + round_to_bf16(product); };
   const Values products = p.sum(0, 64, rounded);
-  with_each_isa([&](Bench& bench) {
+  with_each_device([&](Bench& bench) {
     const Tensor d = bench.out(bf16, 33, 35);
     bench.run(p.op(bench, d));
     check_rounded_once(Bench::read(d), {bf16, p.sum(0, 64), slack},
@@ -156,7 +156,7 @@ TEST_CASE("gradients of biases and embeddings are summed in f32") {
   // All rows are of token 1 and of position 0.
   Values rows(kRows);
   std::iota(rows.begin(), rows.end(), 0);
-  with_each_isa([&](Bench& bench) {
+  with_each_device([&](Bench& bench) {
     for (const bool low : {true, false}) {
       const Exact& exact = low ? whole_sums : fine_sums;
       const WrongWays& wrong = low ? running : rounded_terms;
@@ -187,7 +187,7 @@ TEST_CASE("a cast rounds once, also from f64 and after an addition") {
   const Values middle = to_f32(near);
   const Values x = normal(3, kN, f32);
   const Values low = normal(4, kN, bf16);
-  with_each_isa([&](Bench& bench) {
+  with_each_device([&](Bench& bench) {
     const auto cast = [&](DType from, const Values& src, DType to, const Values& onto = {}) {
       const bool accumulate = !onto.empty();
       const Tensor dst = accumulate ? bench.in(to, 1, kN, onto) : bench.out(to, 1, kN);
@@ -218,7 +218,7 @@ TEST_CASE("an embedding rounds the sum of token and position") {
     const Values table = normal(1, 5 * kCols, dtype);
     const Values positions = normal(2, 5 * kCols, dtype, 0.1);
     const Values tokens{0, 1, 2, 3, 4};
-    with_each_isa([&](Bench& bench) {
+    with_each_device([&](Bench& bench) {
       const Tensor y = bench.out(dtype, 5, kCols);
       Embed op{bench.in(i32, 1, 5, tokens), bench.in(dtype, 5, kCols, table),
                bench.in(dtype, 5, kCols, positions), y, 5};
@@ -277,7 +277,7 @@ TEST_CASE("cross entropy rounds each gradient of a logit once, the target's from
   target.slack.assign(p_target.size(), factor * 0x1p-21);
   const auto scaled = [&](double x) { return round_to_bf16(round_to_bf16(x) * factor); };
   const auto difference = [&](double x) { return round_to_bf16((round_to_bf16(x) - 1) * factor); };
-  with_each_isa([&](Bench& bench) {
+  with_each_device([&](Bench& bench) {
     const Tensor t = bench.in(bf16, kRows, kCols, logits);
     const Tensor row_loss = bench.out(f32, 1, kRows);
     bench.run(
@@ -316,7 +316,7 @@ TEST_CASE("AdamW keeps the master in f32 and rounds it once to the parameter") {
   };
   const Exact exact{f32, stepped(before),
                     map(before, [](double x) { return std::abs(x) * 0x1p-22 + 1e-10; })};
-  with_each_isa([&](Bench& bench) {
+  with_each_device([&](Bench& bench) {
     for (const DType dtype : {bf16, f32}) {
       AdamW op{bench.in(f32, 1, kN, grad), bench.in(f32, 1, kN, before), bench.in(f32, 1, kN, m),
                bench.in(f32, 1, kN, v), bench.out(dtype, 1, kN)};
