@@ -32,6 +32,7 @@ struct Case {
   double f32_tolerance = 2e-6;
   double bf16_tolerance = 4e-3;
   bool has_f64 = true;  // else only finiteness and bits are compared
+  bool slow = false;    // on the emulator: not run under the thread sanitizer, too
 };
 
 const std::vector<Case>& cases();

@@ -69,6 +69,7 @@ Case norm(NormCase n) {
   };
   // Finite differences of the larger ones would check the same code of the CPU for longer.
   constexpr std::int64_t kMostElements = 10'000;
+  c.slow = rows > 1000;
   if (rows * cols > kMostElements) return c;
   // The residual branch hands dsum_in down as well.
   c.objective = {{"y", "dy"}};
@@ -119,6 +120,7 @@ Case bias_grad(std::int64_t rows, std::int64_t cols, std::int64_t gap, bool accu
   c.name = "bias gradient " + std::to_string(rows) + "x" + std::to_string(cols) + " gap " +
            std::to_string(gap) + (accumulate ? " accumulate" : "") +
            (skipped > 0 ? " between packs" : "");
+  c.slow = rows > 1000;
   c.build = [=](Arena& a) {
     const Tensor dy =
         without_columns(a.in("dy", rows, cols + skipped, 1, 0.5, gap - skipped), skipped);

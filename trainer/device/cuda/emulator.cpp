@@ -26,6 +26,8 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr int kMostThreads = 1024;
+constexpr std::uintptr_t kAccess = 16;
+constexpr std::size_t kMostShared = 48 << 10;
 #if defined(__SANITIZE_ADDRESS__) || defined(TESSERA_EMULATOR_TSAN)
 constexpr std::size_t kStackBytes = 256 << 10;
 #else
@@ -56,6 +58,15 @@ struct Shared {
   std::unique_ptr<std::byte, void (*)(void*)> memory;
 };
 
+// A ring with room for every thread of a block: a container that grew would be moved by a thread,
+// which the thread sanitizer would take for an access.
+struct Queue {
+  int fibers[kMostThreads] = {};
+  int first = 0;
+  int count = 0;
+  int& at(int i) { return fibers[(first + i) % kMostThreads]; }
+};
+
 // One launch at a time.
 struct Machine {
   const char* kernel = "";
@@ -66,12 +77,14 @@ struct Machine {
   int at_sync = 0;
   Place sync_place{"", 0};       // of the first thread there
   std::vector<int> at_exchange;  // lanes of each warp that have come
-  std::vector<int> ready;        // fibers that can go on, in the order they became so
-  std::size_t first_ready = 0;
+  Queue ready;                   // fibers that can go on, in the order they became so
   std::uint64_t random = 0;
   std::vector<Shared> shared;
   Fiber home;
   Fiber* running = nullptr;
+  // Of all blocks, where a thread's call of the heap would be an access of its own to the
+  // sanitizer.
+  std::unique_ptr<std::byte, void (*)(void*)> tsan_shared{nullptr, std::free};
   char tsan_sync[2] = {};
   char tsan_begin = 0;
   char tsan_end = 0;
@@ -137,6 +150,22 @@ void switch_to(Fiber& next) {
 #endif
 }
 
+// Of exactly so many bytes, so that the address sanitizer sees the first beyond.
+std::unique_ptr<std::byte, void (*)(void*)> from_heap(std::size_t bytes) {
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, kAccess, bytes) != 0) fail("no memory");
+  return {static_cast<std::byte*>(memory), std::free};
+}
+
+std::size_t ceil_to_access(std::size_t bytes) {
+  return (bytes + kAccess - 1) / kAccess * kAccess;
+}
+
+// Not by memset, which the thread sanitizer would take for an access by the running thread.
+void fill_with_nan(std::byte* begin, std::size_t bytes) {
+  asm volatile("rep stosb" : "+D"(begin), "+c"(bytes) : "a"(0xff) : "memory");
+}
+
 [[noreturn]] void stuck() {
   const Machine& m = machine();
   const auto count = [&](State state) {
@@ -153,37 +182,35 @@ void switch_to(Fiber& next) {
 // The fiber to go on with; the launching thread when all have ended.
 Fiber& next() {
   Machine& m = machine();
-  const std::size_t count = m.ready.size() - m.first_ready;
-  if (count == 0) {
+  Queue& ready = m.ready;
+  if (ready.count == 0) {
     if (m.live > 0) stuck();
     return m.home;
   }
-  int taken = 0;
+  --ready.count;
+  int taken = ready.at(ready.count);
   switch (options().order) {
     case Order::forward:
-      taken = m.ready[m.first_ready++];
+      taken = ready.at(0);
+      ready.first = (ready.first + 1) % kMostThreads;
       break;
     case Order::random: {
       constexpr std::uint64_t kFactor = 6364136223846793005U;
       m.random = m.random * kFactor + 1442695040888963407U;
-      std::swap(m.ready[m.first_ready + (m.random >> 33) % count], m.ready.back());
-      [[fallthrough]];
+      const auto i = static_cast<int>((m.random >> 33) % (static_cast<unsigned>(ready.count) + 1));
+      std::swap(taken, ready.at(i));
+      break;
     }
     case Order::reversed:
-      taken = m.ready.back();
-      m.ready.pop_back();
       break;
-  }
-  if (m.first_ready == m.ready.size()) {
-    m.ready.clear();
-    m.first_ready = 0;
   }
   return m.fibers[static_cast<std::size_t>(taken)];
 }
 
 void wake(Fiber& fiber) {
+  Queue& ready = machine().ready;
   fiber.state = State::ready;
-  machine().ready.push_back(fiber.index.thread);
+  ready.at(ready.count++) = fiber.index.thread;
 }
 
 void fiber_main() {
@@ -213,7 +240,7 @@ void prepare_stack(Fiber& fiber) {
   *--top = reinterpret_cast<void*>(&fiber_main);
   constexpr int kSaved = 6;
   for (int i = 0; i < kSaved; ++i) *--top = nullptr;
-  fiber.stack_pointer = top;
+  fiber.stack_pointer = static_cast<void*>(top);
 }
 
 void prepare_fibers(int threads) {
@@ -235,6 +262,9 @@ void prepare_home() {
   Machine& m = machine();
 #if defined(TESSERA_EMULATOR_TSAN)
   m.home.tsan = __tsan_get_current_fiber();
+  constexpr std::size_t kMostDeclarations = 64;
+  m.shared.reserve(kMostDeclarations);
+  if (m.tsan_shared == nullptr) m.tsan_shared = from_heap(kMostShared);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
   pthread_attr_t attributes;
@@ -346,7 +376,7 @@ std::uint64_t exchange(std::uint64_t bits, int lane_bits, Place place) {
   me.bits = bits;
   me.lane_bits = lane_bits;
   me.state = State::at_exchange;
-  Fiber* const lanes = &m.fibers[static_cast<std::size_t>(warp * kWarp)];
+  Fiber* const lanes = &m.fibers[static_cast<std::size_t>(warp) * kWarp];
   int& come = m.at_exchange[static_cast<std::size_t>(warp)];
   if (++come < kWarp) {
     switch_to(next());
@@ -374,21 +404,21 @@ void* shared_memory(const void* place, std::size_t bytes) {
     if (known.bytes != bytes) fail("one declaration of shared memory has two sizes");
     return known.memory.get();
   }
-  constexpr std::size_t kMostBytes = 48 << 10;
-  std::size_t all = bytes;
-  for (const Shared& known : m.shared) all += known.bytes;
-  if (all > kMostBytes)
-    fail(fmt::format("{} bytes of shared memory, {} are there", all, kMostBytes));
-  void* memory = nullptr;
-  if (::posix_memalign(&memory, 16, bytes) != 0) fail("no memory");
-  auto* const begin = static_cast<std::byte*>(memory);
-  std::fill_n(begin, bytes, std::byte{0xff});
-  m.shared.push_back({place, bytes, {begin, [](void* p) { std::free(p); }}});
+  std::size_t before = 0;
+  for (const Shared& known : m.shared) before += ceil_to_access(known.bytes);
+  if (before + bytes > kMostShared)
+    fail(fmt::format("{} bytes of shared memory, {} are there", before + bytes, kMostShared));
+#if defined(TESSERA_EMULATOR_TSAN)
+  m.shared.push_back({place, bytes, {m.tsan_shared.get() + before, [](void*) {}}});
+#else
+  m.shared.push_back({place, bytes, from_heap(bytes)});
+#endif
+  std::byte* const memory = m.shared.back().memory.get();
+  fill_with_nan(memory, bytes);
   return memory;
 }
 
 void check_aligned(const void* address, Place place) {
-  constexpr std::uintptr_t kAccess = 16;
   if (reinterpret_cast<std::uintptr_t>(address) % kAccess != 0)
     fail(fmt::format("a 16-byte access to {}", address), &place);
 }

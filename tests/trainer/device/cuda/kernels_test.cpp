@@ -1,6 +1,9 @@
 // Our own kernels, emulated, against the CPU device: every case of the table, with the threads of a
-// block in every order.
+// block in every order. TESSERA_CASES, if set, names the cases to run, one a line (mutate.py).
 #include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string_view>
 
 #include "tests/trainer/device/cuda/emulated_device.h"
 #include "trainer/device/cuda/emulator.h"
@@ -19,6 +22,11 @@ Outcome run_emulated(const Case& c, DType dtype, int multiprocessors = 3,
   const auto device = emulated_device(multiprocessors, attention);
   HostMemory memory;
   return run_case(c, dtype, *device, [&](std::int64_t bytes) { return memory(bytes); });
+}
+
+bool is_wanted(const std::string& name) {
+  const char* const names = std::getenv("TESSERA_CASES");
+  return names == nullptr || std::string_view(names).find(name + '\n') != std::string_view::npos;
 }
 
 }  // namespace
@@ -42,6 +50,7 @@ TEST_CASE("attention is the same in as many chunks as its least workspace asks f
 
 TEST_CASE("emulated kernels agree with f64 as far as the CPU device must, in every order") {
   for (const Case& c : cases()) {
+    if (!is_wanted(c.name)) continue;
     CAPTURE(c.name);
     const Outcome reference = run_case(c, c.has_f64 ? DType::f64 : DType::f32);
     for (const DType dtype : {DType::f32, DType::bf16}) {

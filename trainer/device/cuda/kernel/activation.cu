@@ -11,6 +11,9 @@ namespace {
 using model::Activation;
 
 constexpr int kThreads = 256;
+// Blocks that a multiprocessor has registers for; the grid has no more, so that all end together.
+template <bool kPacked, class T>
+constexpr int kBlocks = !kPacked ? 3 : std::is_same_v<T, float> ? 4 : 6;
 
 template <class T>
 SIMT_FUNCTION float exp_of(float x) {
@@ -89,7 +92,7 @@ SIMT_FUNCTION float slope_at(float x) {
 }
 
 template <bool kPacked, Activation kKind, class T>
-SIMT_KERNEL(kThreads)
+SIMT_KERNEL(kThreads, (kBlocks<kPacked, T>))
 void act_forward(Packs packs, Rows<const T> x, Rows<T> y) {
   packs.each<kThreads>([&](std::int64_t row, std::int64_t col, std::int64_t left) {
     const T* const from = x.row(row) + col;
@@ -109,7 +112,7 @@ void act_forward(Packs packs, Rows<const T> x, Rows<T> y) {
 }
 
 template <bool kPacked, Activation kKind, class T>
-SIMT_KERNEL(kThreads)
+SIMT_KERNEL(kThreads, (kBlocks<kPacked, T>))
 void act_backward(Packs packs, Rows<const T> x, Rows<const T> dy, Rows<T> dx) {
   packs.each<kThreads>([&](std::int64_t row, std::int64_t col, std::int64_t left) {
     const T* const from = x.row(row) + col;
@@ -163,8 +166,9 @@ void run(const ActForward& op, const Launch& where) {
     with_kind(op.kind, [&]<Activation kKind>() {
       with_storage(op.x.dtype, [&]<class T>() {
         const Packs packs = packs_of_act(kKind, {&op.y, &op.x});
-        launch("act_forward", act_forward<kPacked, kKind, T>, packs.grid(kThreads, where), kThreads,
-               where, packs, rows_of<const T>(op.x), rows_of<T>(op.y));
+        launch("act_forward", act_forward<kPacked, kKind, T>,
+               packs.grid(kThreads, where, kBlocks<kPacked, T>), kThreads, where, packs,
+               rows_of<const T>(op.x), rows_of<T>(op.y));
       });
     });
   });
@@ -175,9 +179,9 @@ void run(const ActBackward& op, const Launch& where) {
     with_kind(op.kind, [&]<Activation kKind>() {
       with_storage(op.x.dtype, [&]<class T>() {
         const Packs packs = packs_of_act(kKind, {&op.dy, &op.x, &op.dx});
-        launch("act_backward", act_backward<kPacked, kKind, T>, packs.grid(kThreads, where),
-               kThreads, where, packs, rows_of<const T>(op.x), rows_of<const T>(op.dy),
-               rows_of<T>(op.dx));
+        launch("act_backward", act_backward<kPacked, kKind, T>,
+               packs.grid(kThreads, where, kBlocks<kPacked, T>), kThreads, where, packs,
+               rows_of<const T>(op.x), rows_of<const T>(op.dy), rows_of<T>(op.dx));
       });
     });
   });

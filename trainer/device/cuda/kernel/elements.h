@@ -173,9 +173,11 @@ struct Packs {
     }
   }
 
-  Grid grid(int threads, const Launch& where) const {
-    constexpr std::int64_t kThreadsHeld = 2048;  // by a multiprocessor
-    const std::int64_t most = where.multiprocessors * (kThreadsHeld / threads);
+  // blocks: that a multiprocessor holds at once; 0: as many as have 2048 threads.
+  Grid grid(int threads, const Launch& where, int blocks = 0) const {
+    constexpr int kThreadsHeld = 2048;
+    const std::int64_t most =
+        std::int64_t{where.multiprocessors} * (blocks > 0 ? blocks : kThreadsHeld / threads);
     const std::int64_t x =
         std::clamp<std::int64_t>(ceil_div(ceil_div(cols, kPack), threads), 1, most);
     constexpr std::int64_t kMostY = 65535;

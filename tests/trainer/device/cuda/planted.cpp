@@ -1,0 +1,173 @@
+#include "tests/trainer/device/cuda/planted.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "trainer/device/cuda/kernel/block.h"
+
+namespace tessera::trainer::test {
+namespace {
+
+// Right or wrong, all that a kernel may use.
+using namespace cuda;            // NOLINT(google-build-using-namespace)
+using namespace cuda::emulated;  // NOLINT(google-build-using-namespace)
+
+constexpr int kThreads = kPlantedFloats;
+
+void rotated(float* x) {
+  SIMT_SHARED(float, all, kThreads);
+  all[thread()] = x[thread()];
+  sync();
+  x[thread()] = all[(thread() + 37) % kThreads];
+}
+
+void summed(float* x) {
+  for (int turn = 0; turn < 3; ++turn)
+    x[thread()] = over_block<kThreads>(x[thread()], 0.0F, Sum{}) / kThreads;
+}
+
+// Warps may go different ways between syncs, and end early after the last.
+void by_warps(float* x) {
+  SIMT_SHARED(float, all, kThreads);
+  float value = x[thread()];
+  if (warp() == 1) value = over_warp(value, Sum{});
+  all[thread()] = value;
+  sync();
+  if (warp() > 3) return;
+  x[thread()] += over_warp(all[kThreads - 1 - thread()], Sum{});
+}
+
+void unsynced_read(float* x) {
+  SIMT_SHARED(float, all, kThreads);
+  all[thread()] = x[thread()];
+  sync();
+  const float other = all[thread() ^ 1];
+  // A sync() is missing here.
+  all[thread()] = 2 * other;
+  sync();
+  x[thread()] = all[thread()];
+}
+
+// Half a warp reads what the other half wrote in the instruction before: a shuffle is no fence.
+void shuffle_as_fence(float* x) {
+  SIMT_SHARED(float, all, kThreads);
+  all[thread()] = x[thread()];
+  const float other = shuffle_xor(x[thread()], 1);
+  x[thread()] = all[thread() ^ 1] + other;
+}
+
+void same_address(float* x) {
+  x[thread() / 2] = static_cast<float>(thread());
+}
+
+void two_syncs(float* x) {
+  if (thread() < 64) {
+    x[thread()] += 1;
+    sync();
+  } else {
+    sync();
+  }
+}
+
+void thread_without_sync(float* x) {
+  if (thread() == 77) return;
+  sync();
+  x[thread()] += 1;
+}
+
+void two_shuffles(float* x) {
+  if (lane() < 16) {
+    x[thread()] = shuffle_xor(x[thread()], 1);
+  } else {
+    x[thread()] = shuffle_xor(x[thread()], 1);
+  }
+}
+
+void two_partners(float* x) {
+  x[thread()] = shuffle_xor(x[thread()], lane() < 16 ? 1 : 2);
+}
+
+void lane_without_shuffle(float* x) {
+  if (thread() == 33) return;
+  x[thread()] = shuffle_xor(x[thread()], 1);
+}
+
+void shuffle_beyond_warp(float* x) {
+  x[thread()] = shuffle_xor(x[thread()], kWarp);
+}
+
+void misaligned_load(float* x) {
+  x[thread()] = as_float(load_words(x + thread() / 8 * 4 + (thread() == 9 ? 1 : 0)).at[0]);
+}
+
+void misaligned_store(float* x) {
+  if (thread() == 3) store_words(x + 2, Words{});
+}
+
+void unwritten_shared(float* x) {
+  SIMT_SHARED(float, all, kThreads);
+  if (thread() != 5) all[thread()] = x[thread()];
+  sync();
+  x[thread()] = all[thread()];
+}
+
+void shared_out_of_bounds(float* x) {
+  SIMT_SHARED(float, all, kThreads);
+  all[thread() + 1] = x[thread()];
+  sync();
+  x[thread()] = all[thread()];
+}
+
+void too_much_shared(float* x) {
+  SIMT_SHARED(float, first, 8192);
+  SIMT_SHARED(float, second, 8192);
+  first[thread()] = x[thread()];
+  second[thread()] = x[thread()];
+}
+
+void nothing(float* /*x*/) {}
+
+template <void (*kKernel)(float*), int kBlock = kThreads, unsigned kGridX = 1, unsigned kGridY = 1>
+void run(float* x) {
+  launch("planted", kKernel, Grid{kGridX, kGridY}, kBlock, {}, x);
+}
+
+constexpr Planted kPlanted[] = {
+    {"rotated", run<rotated>},
+    {"summed", run<summed>},
+    {"by warps", run<by_warps>},
+    {"unsynced read", run<unsynced_read>},
+    {"shuffle as fence", run<shuffle_as_fence>},
+    {"same address", run<same_address>},
+    {"two syncs", run<two_syncs>},
+    {"thread without sync", run<thread_without_sync>},
+    {"two shuffles", run<two_shuffles>},
+    {"two partners", run<two_partners>},
+    {"lane without shuffle", run<lane_without_shuffle>},
+    {"shuffle beyond warp", run<shuffle_beyond_warp>},
+    {"misaligned load", run<misaligned_load>},
+    {"misaligned store", run<misaligned_store>},
+    {"unwritten shared", run<unwritten_shared>},
+    {"shared out of bounds", run<shared_out_of_bounds>},
+    {"too much shared", run<too_much_shared>},
+    {"block of 48", run<nothing, 48>},
+    {"block of 1056", run<nothing, 1056>},
+    {"empty grid", run<nothing, kThreads, 0>},
+    {"grid too high", run<nothing, 32, 1, 65536>},
+};
+
+}  // namespace
+
+std::span<const Planted> planted() {
+  return kPlanted;
+}
+
+const Planted& planted(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kPlanted), std::end(kPlanted),
+                                         [&](const Planted& p) { return p.name == name; });
+  if (found == std::end(kPlanted)) throw std::logic_error(std::string(name));
+  return *found;
+}
+
+}  // namespace tessera::trainer::test
