@@ -8,10 +8,13 @@
 //   SIMT_KERNEL(kThreads) void name(float* y, const float* x, std::int64_t n) { ... }
 //
 // of a one-dimensional block of kThreads threads, a multiple of the warp, in a grid of blocks (x,
-// y). It may use thread(), block(), block_y(), blocks(), blocks_y(), SIMT_SHARED, sync(),
-// shuffle_xor(), 16-byte loads and stores, and the functions of <cmath>. Every thread of a block
-// must come to every sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one
-// order, so their bits are the same in every run.
+// y). SIMT_KERNEL_HELD(kThreads, blocks) says that it is enough for a multiprocessor to hold so
+// many blocks: the compiler then takes registers for loads that are on their way, which it else
+// issues one after another to save them. A kernel may use thread(), block(), block_y(), blocks(),
+// blocks_y(), SIMT_SHARED, sync(), shuffle_xor(), 16-byte loads and stores, power_of_two(),
+// quotient(), root(), and the functions of <cmath>. Every thread of a block must come to every
+// sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one order, so their
+// bits are the same in every run.
 #pragma once
 
 #include <cmath>
@@ -25,6 +28,7 @@
 #define TESSERA_SIMT gpu
 // Not static: a template's kernel is one function in all of a program.
 #define SIMT_KERNEL(threads) __global__ __launch_bounds__(threads)
+#define SIMT_KERNEL_HELD(threads, blocks) __global__ __launch_bounds__(threads, blocks)
 #define SIMT_FUNCTION __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_SHARED(type, name, count) __shared__ type name[count]
@@ -35,6 +39,7 @@
 
 #define TESSERA_SIMT emulated
 #define SIMT_KERNEL(threads)
+#define SIMT_KERNEL_HELD(threads, blocks)
 #define SIMT_FUNCTION inline
 #define SIMT_UNROLL
 // Memory of the block, filled with NaN before any thread comes here.
@@ -96,8 +101,13 @@ SIMT_FUNCTION Words load_words(const void* from) {
   const uint4 w = *static_cast<const uint4*>(from);
   return {{w.x, w.y, w.z, w.w}};
 }
+// To global memory. In PTX, as the compiler makes four stores of a uint4 now and then.
 SIMT_FUNCTION void store_words(void* to, const Words& w) {
-  *static_cast<uint4*>(to) = make_uint4(w.at[0], w.at[1], w.at[2], w.at[3]);
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(w.at[0]), "r"(w.at[1]), "r"(w.at[2]),
+                 "r"(w.at[3])
+               : "memory");
 }
 SIMT_FUNCTION float as_float(std::uint32_t bits) {
   return __uint_as_float(bits);
@@ -107,6 +117,22 @@ SIMT_FUNCTION std::uint32_t as_bits(float x) {
 }
 SIMT_FUNCTION std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
   return __umulhi(a, b);
+}
+// To 2 units in the last place, in few instructions without a branch. 2^x: 0 where that is no
+// normal number.
+SIMT_FUNCTION float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// a / b for |b| up to 2^126.
+SIMT_FUNCTION float quotient(float a, float b) {
+  return __fdividef(a, b);
+}
+SIMT_FUNCTION float root(float x) {
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // Kernels on a stream: kernel(arguments...) by `threads` of each block of the grid.
@@ -183,6 +209,15 @@ inline void store_words(void* to, const Words& w, const char* file = __builtin_F
 }
 inline std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
+}
+inline float power_of_two(float x) {
+  return x < -126 ? 0.0F : std::exp2(x);
+}
+inline float quotient(float a, float b) {
+  return a / b;
+}
+inline float root(float x) {
+  return std::sqrt(x);
 }
 
 template <class... Parameters, class... Arguments>
