@@ -61,14 +61,15 @@ Case rope(std::int64_t batch, std::int64_t seq, std::int64_t q_heads, std::int64
 std::vector<Case> attention_cases() {
   return {attention(2, 64, 2, 2, 32),        attention(1, 77, 3, 3, 16),
           attention(2, 131, 4, 2, 24),       attention(1, 200, 3, 1, 80),
-          attention(2, 1, 2, 1, 8),          attention(1, 17, 1, 1, 5),
-          attention(2, 150, 4, 4, 16, 8),    attention(1, 70, 6, 2, 16, 8),
-          attention(1, 140, 2, 1, 16, 8),    attention(2, 136, 4, 2, 64, 0, 8),
-          attention(1, 96, 2, 2, 128, 8, 8), attention(2, 88, 3, 3, 64, 0, 8),
-          attention(1, 64, 2, 1, 160, 0, 8), rope(2, 33, 3, 1, 16, 10000),
-          rope(1, 1, 1, 1, 2, 10000),        rope(1, 300, 2, 2, 64, 1e6),
-          rope(3, 70, 9, 3, 64, 5e5, 8),     rope(2, 5, 2, 1, 272, 10000, 8),
-          rope(2, 5, 2, 1, 262, 10000)};
+          attention(2, 1, 2, 1, 8),          attention(50, 2, 2, 1, 8),
+          attention(1, 17, 1, 1, 5),         attention(2, 150, 4, 4, 16, 8),
+          attention(1, 70, 6, 2, 16, 8),     attention(1, 140, 2, 1, 16, 8),
+          attention(1, 136, 4, 2, 64, 0, 8), attention(1, 96, 2, 2, 128, 8, 8),
+          attention(2, 88, 3, 3, 64, 0, 8),  attention(1, 64, 2, 1, 160, 0, 8),
+          rope(2, 33, 3, 1, 16, 10000),      rope(1, 1, 1, 1, 2, 10000),
+          rope(1, 300, 2, 2, 64, 1e6),       rope(3, 70, 9, 3, 64, 5e5, 8),
+          rope(2, 5, 2, 1, 272, 10000, 8),   rope(2, 5, 2, 1, 262, 10000),
+          rope(2, 3, 12, 2, 160, 10000),     rope(1, 2, 12, 3, 154, 10000)};
 }
 
 std::vector<Case> fused_attention_cases() {

@@ -146,6 +146,16 @@ TEST_CASE("a step that is not finite changes nothing") {
         CHECK(m == m_before);
         std::copy(good.begin(), good.end(), grad.begin());
       }
+      // Squares beyond f32, and a norm within it.
+      const auto small = grad;
+      grad[4321] = 3e30F;
+      grad[17] = -4e30F;
+      step();
+      CHECK(state.not_finite == 0);
+      CHECK(state.grad_norm == doctest::Approx(5e30));
+      CHECK(state.clip == doctest::Approx(2e-31));
+      std::copy(small.begin(), small.end(), grad.begin());
+      std::copy(before.begin(), before.end(), master.begin());
       state.loss = std::numeric_limits<float>::quiet_NaN();
       step();
       CHECK(state.not_finite == 1);

@@ -8,11 +8,12 @@
 //   SIMT_KERNEL(kThreads) void name(float* y, const float* x, std::int64_t n) { ... }
 //
 // of a one-dimensional block of at most kThreads threads, a multiple of the warp, in a grid of
-// blocks (x, y); SIMT_KERNEL(kThreads, kBlocks) has registers for kBlocks blocks at once. It may
-// use thread(), block(), block_y(), blocks(), blocks_y(), SIMT_SHARED, sync(), shuffle_xor(),
-// 16-byte loads and stores, the approximations below and <cmath>. Every thread of a block
-// must come to every sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one
-// order, so their bits are the same in every run.
+// blocks (x, y). SIMT_KERNEL(kThreads, kBlocks) says that it is enough for a multiprocessor to hold
+// kBlocks of them: the compiler then takes registers for loads that are on their way, which it else
+// issues one after another to save them. A kernel may use thread(), block(), block_y(), blocks(),
+// blocks_y(), SIMT_SHARED, sync(), shuffle_xor(), 16-byte loads and stores, the approximations
+// below and <cmath>. Every thread of a block must come to every sync(), every lane of a warp to
+// every shuffle_xor(). No atomics: sums have one order, so their bits are the same in every run.
 #pragma once
 
 #include <cmath>
@@ -97,8 +98,13 @@ SIMT_FUNCTION Words load_words(const void* from) {
   const uint4 w = *static_cast<const uint4*>(from);
   return {{w.x, w.y, w.z, w.w}};
 }
+// To global memory. In PTX, as the compiler makes four stores of a uint4 now and then.
 SIMT_FUNCTION void store_words(void* to, const Words& w) {
-  *static_cast<uint4*>(to) = make_uint4(w.at[0], w.at[1], w.at[2], w.at[3]);
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(w.at[0]), "r"(w.at[1]), "r"(w.at[2]),
+                 "r"(w.at[3])
+               : "memory");
 }
 SIMT_FUNCTION float as_float(std::uint32_t bits) {
   return __uint_as_float(bits);
@@ -109,16 +115,25 @@ SIMT_FUNCTION std::uint32_t as_bits(float x) {
 SIMT_FUNCTION std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
   return __umulhi(a, b);
 }
-// 2^x and 1 / x in one instruction, to about two units in the last place, where <cmath>'s take ten.
-// Arguments and results that are not normal are 0.
-SIMT_FUNCTION float approximate_exp2(float x) {
+// To 2 units in the last place, in few instructions without a branch, where <cmath>'s take ten.
+// 2^x and 1 / x: arguments and results that are not normal are 0.
+SIMT_FUNCTION float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-SIMT_FUNCTION float approximate_inverse(float x) {
+SIMT_FUNCTION float inverse(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// a / b for |b| up to 2^126.
+SIMT_FUNCTION float quotient(float a, float b) {
+  return __fdividef(a, b);
+}
+SIMT_FUNCTION float root(float x) {
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -206,11 +221,17 @@ inline std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
 inline float normal_or_zero(float x) {
   return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x;
 }
-inline float approximate_exp2(float x) {
+inline float power_of_two(float x) {
   return normal_or_zero(std::exp2(normal_or_zero(x)));
 }
-inline float approximate_inverse(float x) {
+inline float inverse(float x) {
   return normal_or_zero(1 / normal_or_zero(x));
+}
+inline float quotient(float a, float b) {
+  return a / b;
+}
+inline float root(float x) {
+  return std::sqrt(x);
 }
 
 template <class... Parameters, class... Arguments>

@@ -13,14 +13,16 @@ using model::Activation;
 constexpr int kThreads = 256;
 // Blocks that a multiprocessor has registers for; the grid has no more, so that all end together.
 template <bool kPacked, class T>
-constexpr int kBlocks = !kPacked ? 3 : std::is_same_v<T, float> ? 4 : 6;
+constexpr int kBlocks = !kPacked                   ? 3
+                        : std::is_same_v<T, float> ? 4
+                                                   : 6;
 
 template <class T>
 SIMT_FUNCTION float exp_of(float x) {
   if constexpr (std::is_same_v<T, float>) {
     return std::exp(x);
   } else {
-    return approximate_exp2(x * 1.44269504088896F);
+    return power_of_two(x * 1.44269504088896F);
   }
 }
 
@@ -29,7 +31,7 @@ SIMT_FUNCTION float inverse_of(float x) {
   if constexpr (std::is_same_v<T, float>) {
     return 1 / x;
   } else {
-    return approximate_inverse(x);
+    return inverse(x);
   }
 }
 

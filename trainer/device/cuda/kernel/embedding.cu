@@ -7,7 +7,8 @@
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 namespace {
 
-constexpr int kThreads = 256;
+// Small blocks, so that few threads idle in rows of 768 or 1024 columns.
+constexpr int kThreads = 128;
 
 template <bool kPacked, class S>
 SIMT_KERNEL(kThreads)
@@ -61,11 +62,8 @@ struct ByPosition {
   }
 };
 
-// Small blocks: a thread has the columns of a pack, and few tokens a row of the table.
-constexpr int kSumThreads = 128;
-
 template <bool kPacked, bool kAccumulate, class S, class By>
-SIMT_KERNEL(kSumThreads)
+SIMT_KERNEL(kThreads, 8)
 void sum_rows(Packs packs, By by, Rows<const S> dy, Rows<float> sums) {
   // Rows of dy that are on their way at once: a frequent token's would else come one by one.
   constexpr int kInFlight = kPacked ? By::kInFlight * 4 / static_cast<int>(sizeof(S)) : 1;
@@ -73,8 +71,8 @@ void sum_rows(Packs packs, By by, Rows<const S> dy, Rows<float> sums) {
     const std::int64_t count = by.count(to);
     if (kAccumulate && count == 0) continue;
     const std::int64_t begin = by.begin(to);
-    for (std::int64_t col = (block() * kSumThreads + thread()) * kPack; col < packs.cols;
-         col += blocks() * kSumThreads * kPack) {
+    for (std::int64_t col = (block() * kThreads + thread()) * kPack; col < packs.cols;
+         col += blocks() * kThreads * kPack) {
       const std::int64_t left = packs.cols - col;
       float sum[kPack] = {};
       if constexpr (kAccumulate) load<kPacked>(sums.row(to) + col, left, sum);
@@ -109,7 +107,7 @@ void launch_sum(const char* name, const Tensor& dy, const Tensor& sums, bool acc
     with_storage(dy.dtype, [&]<class S>() {
       const auto kernel =
           accumulate ? sum_rows<kPacked, true, S, By> : sum_rows<kPacked, false, S, By>;
-      launch(name, kernel, packs.grid(kSumThreads, where), kSumThreads, where, packs, by,
+      launch(name, kernel, packs.grid(kThreads, where), kThreads, where, packs, by,
              rows_of<const S>(dy), rows_of<float>(sums));
     });
   });

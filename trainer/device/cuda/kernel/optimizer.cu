@@ -14,7 +14,7 @@ constexpr int kUpdateThreads = 256;
 // A part of kSquaredNormPart elements a block. A square in f32 would overflow from 1.8e19 on, so
 // each is taken in f64.
 template <bool kPacked, class S>
-SIMT_KERNEL(kPartThreads)
+SIMT_KERNEL(kPartThreads, 2)
 void squared_norm(std::int64_t elements, const S* x, double* partials) {
   const std::int64_t begin = block() * kSquaredNormPart;
   const std::int64_t there = elements - begin;
@@ -56,9 +56,10 @@ struct Factors {
 };
 
 // theta <- theta - lr (weight_decay theta + (m / bias1) / (sqrt(v / bias2) + eps)), all in f32; m,
-// v and theta are rounded once each to f32, and theta once more to param.
+// v and theta are rounded once each to f32, and theta once more to param. Without the branches of
+// an exact division and root, which would part the loads.
 template <bool kPacked, class P>
-SIMT_KERNEL(kUpdateThreads)
+SIMT_KERNEL(kUpdateThreads, 4)
 void adamw(Packs packs, Factors factors, const float* grad, float* master, float* m, float* v,
            P* param, const StepInputs* in, const StepState* state) {
   if (state->not_finite != 0) return;
@@ -81,7 +82,7 @@ void adamw(Packs packs, Factors factors, const float* grad, float* master, float
       g[i] *= clip;
       m_now[i] = m_now[i] * factors.beta1 + g[i] * (1 - factors.beta1);
       v_now[i] = v_now[i] * factors.beta2 + g[i] * g[i] * (1 - factors.beta2);
-      const float update = (m_now[i] * inverse1) / (std::sqrt(v_now[i] * inverse2) + factors.eps);
+      const float update = quotient(m_now[i] * inverse1, root(v_now[i] * inverse2) + factors.eps);
       theta[i] = theta[i] * (at + i < factors.decay_end ? decayed : 1.0F) - update * lr;
     }
     store<kPacked>(m + at, left, m_now);

@@ -43,12 +43,17 @@ struct Row {
   SIMT_FUNCTION void load_scores(const float* scores, std::int64_t col,
                                  float (&score)[kPack]) const {
     load<true>(scores + begin + col, kPack, score);
-    const std::int64_t distance = col - (keys - 1);
+    const auto distance = static_cast<int>(col - (keys - 1));
+    const auto first = static_cast<float>(distance);  // exact, as are its neighbours: below 2^24
     SIMT_UNROLL
     for (int i = 0; i < kPack; ++i) {
-      const float biased = score[i] * scale + slope * static_cast<float>(distance + i);
-      score[i] = distance + i <= 0 ? biased : -INFINITY;
+      const float biased = score[i] * scale + slope * (first + static_cast<float>(i));
+      score[i] = i <= -distance ? biased : -INFINITY;
     }
+  }
+  // How many of a pack's keys it may see, from key `col` on.
+  SIMT_FUNCTION int seen(std::int64_t col) const {
+    return static_cast<int>(keys - col < kPack ? keys - col : kPack);
   }
 };
 
@@ -72,9 +77,10 @@ void softmax(Part part, Slopes slopes, const float* scores, S* probabilities, Ro
     float p[kPack] = {};
     if (col < row.keys) {
       row.load_scores(scores, col, p);
+      const int seen = row.seen(col);
       SIMT_UNROLL
       for (int i = 0; i < kPack; ++i)
-        p[i] = col + i < row.keys ? exponential(p[i] - all.largest) * inverse : 0.0F;
+        p[i] = i < seen ? exponential(p[i] - all.largest) * inverse : 0.0F;
     }
     store<true>(probabilities + row.begin + col, kPack, p);
   }
@@ -94,11 +100,11 @@ void softmax_backward(Part part, Slopes slopes, const float* scores, const float
     if (col < row.keys) {
       row.load_scores(scores, col, p);
       load<true>(dprobabilities + row.begin + col, kPack, d);
+      const int seen = row.seen(col);
       SIMT_UNROLL
       for (int i = 0; i < kPack; ++i) {
-        const bool seen = col + i < row.keys;
-        p[i] = seen ? exponential(p[i] - log_sum) : 0.0F;
-        d[i] = seen ? p[i] * (d[i] - sum) * row.scale : 0.0F;
+        p[i] = i < seen ? exponential(p[i] - log_sum) : 0.0F;
+        d[i] = i < seen ? p[i] * (d[i] - sum) * row.scale : 0.0F;
       }
     }
     store<true>(probabilities + row.begin + col, kPack, p);
