@@ -142,28 +142,29 @@ def main():
     torch.set_float32_matmul_precision("high")
     print(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}", flush=True)
     rows, best = [], {}
-    for model in arguments.models:
-        for factor in (1, 2, 4):
+    for factor in (1, 2, 4):
+        for model in arguments.models:
             if time.monotonic() - begin > arguments.seconds:
                 print(f"{model}: no time is left for {factor} times the microbatch", flush=True)
-                break
+                continue
             batch = MODELS[model]["microbatch"] * factor
             try:
                 rate, loss = train(model, batch, 4)
             except torch.OutOfMemoryError:
                 print(f"{model} microbatch {batch}: out of memory", flush=True)
                 torch.cuda.empty_cache()
-                break
+                continue
             mfu = 100 * rate * flops_per_token(model) / (arguments.peak * 1e12)
             rows.append({"model": model, "microbatch": batch, "tokens_per_s": rate, "mfu_pct": mfu, "loss": loss})
             best[model] = max(best.get(model, 0), rate)
             print(f"{model} microbatch {batch}: {rate:,.0f} tokens/s, {mfu:.1f} % MFU, loss {loss:.3f}", flush=True)
             torch.cuda.empty_cache()
             torch._dynamo.reset()
+            with open(arguments.out, "w") as file:
+                json.dump({"pytorch": rows, "trainer": ours}, file, indent=1)
+    for model in arguments.models:
         if model in ours and model in best:
             print(f"{model}: ours {ours[model]:,.0f} tokens/s, {ours[model] / best[model]:.2f} x PyTorch's best", flush=True)
-    with open(arguments.out, "w") as file:
-        json.dump({"pytorch": rows, "trainer": ours}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@
 
 namespace tessera::memory {
 
-// Parts of a sum over rows: at least 32 rows each, and enough of them to occupy a large GPU, where a
+// Parts of a sum over rows: at least 16 rows each, and enough of them to occupy a large GPU, where a
 // block sums one: at most 256.
 constexpr std::int64_t row_parts(std::int64_t rows) {
-  return std::clamp<std::int64_t>((rows + 31) / 32, 1, 256);
+  return std::clamp<std::int64_t>((rows + 15) / 16, 1, 256);
 }
 
 // First row of a part; parts are equal to one row.

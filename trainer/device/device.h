@@ -50,7 +50,8 @@ class Device {
   // Bytes of scratch that prepare needs for `op` alone; the plan holds the largest once.
   virtual std::int64_t workspace_bytes(const Op& op) const = 0;
   // All that will ever be run, the short last microbatch too. Error(unsupported) for what the
-  // device cannot do, and if `workspace` is too small.
+  // device cannot do, and if `workspace` is too small. A GPU wants the same workspace in every
+  // call.
   virtual void prepare(std::span<const Op> all, std::span<std::byte> workspace) = 0;
   virtual void seal() = 0;
 

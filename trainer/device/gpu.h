@@ -46,6 +46,8 @@ struct GpuWatch {
   std::optional<double> sm_clock_min_mhz, sm_clock_mean_mhz;
   std::optional<double> power_mean_w, power_max_w;
   std::optional<double> temperature_max_c;
+  // Of the moments at which the host came with more work, those at which the GPU had none left.
+  std::optional<double> idle_share;
   std::vector<std::string> throttled;  // reasons seen, "power", "thermal", ...; sorted
 };
 
@@ -57,7 +59,7 @@ class Gpu : public Device {
   virtual std::vector<GpuChoice> choices() const = 0;
   // How attention runs, in a word: "cudnn", "gemm" or, where operations differ, "cudnn+gemm".
   virtual std::string attention() const = 0;
-  // Eight hex digits that stand for all of them.
+  // Hexadecimal digits that stand for those of matrix products: equal digits, equal algorithms.
   virtual std::string choices_hash() const = 0;
   // Lines for people, of what preparation could not do as well as it might.
   virtual std::vector<std::string> notes() const = 0;

@@ -33,9 +33,11 @@ class Report {
   Counts counts_;
 };
 
-// A device to check, for operations that are the same each time they run. With `plain`, a GPU
-// without cuDNN.
-std::unique_ptr<Device> device_under_test(const SelftestOptions& options, bool plain = false);
+// How a GPU is opened: to give the same bits each time, as benchmarks use it, or so without cuDNN.
+enum class Way : std::uint8_t { same_bits, benchmark, without_cudnn };
+
+// The device to check; a CPU has one way.
+std::unique_ptr<Device> device_under_test(const SelftestOptions& options, Way way);
 
 void check_attention(const SelftestOptions& options, Report& report);
 void check_operations(const SelftestOptions& options, Report& report);

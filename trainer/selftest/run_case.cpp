@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <stdexcept>
 
 namespace tessera::trainer::test {
 
@@ -15,12 +16,16 @@ std::byte* HostMemory::operator()(std::int64_t bytes) {
 }
 
 Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
-                 const Overrides& overrides, Seal seal) {
+                 const Overrides& overrides, Seal seal, std::span<std::byte> given) {
   Arena arena(device, dtype, allocate, overrides);
   const std::vector<Op> ops = c.build(arena);
   std::int64_t workspace = 0;
   for (const Op& op : ops) workspace = std::max(workspace, device.workspace_bytes(op));
-  device.prepare(ops, {allocate(workspace), static_cast<std::size_t>(workspace)});
+  if (!given.empty() && workspace > static_cast<std::int64_t>(given.size()))
+    throw std::length_error(c.name + " needs more workspace");
+  device.prepare(ops, given.empty()
+                          ? std::span(allocate(workspace), static_cast<std::size_t>(workspace))
+                          : given);
   if (seal == Seal::yes) device.seal();
   for (const Op& op : ops) device.run(Stream::compute, op, {});
   Outcome outcome;

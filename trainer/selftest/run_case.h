@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "trainer/device/cpu/cpu_device.h"
@@ -30,11 +31,12 @@ struct Outcome {
   std::vector<std::string> overrun;
 };
 
-// With memory of the device from `allocate`. Seal::yes: a new device, of which this is the last
-// use; no: one that runs several cases, one after another.
+// With memory of the device from `allocate`, also for its workspace where none is given. Seal::yes:
+// a new device, of which this is the last use; no: one that runs several cases, one after another.
 enum class Seal : bool { no, yes };
 Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
-                 const Overrides& overrides = {}, Seal seal = Seal::yes);
+                 const Overrides& overrides = {}, Seal seal = Seal::yes,
+                 std::span<std::byte> workspace = {});
 
 // Of all tensors of a case.
 std::int64_t case_bytes(const Case& c, DType dtype);

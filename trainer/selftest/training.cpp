@@ -35,14 +35,15 @@ model::Shape small_shape() {
           .vocab = 1024};
 }
 
-Setup setup_of(const SelftestOptions& options, Precision precision, bool on_gpu) {
+Setup setup_of(const SelftestOptions& options, Precision precision, bool on_gpu, Way way) {
   Setup setup;
   setup.memory.shape = options.small || !options.gpu ? small_shape() : shape_125m();
   setup.memory.seq_len = 256;
   setup.memory.device_batch = 4;
   setup.memory.microbatch = 2;
   setup.memory.precision = precision;
-  setup.memory.target = {.is_gpu = on_gpu, .threads = options.threads};
+  setup.memory.target = {
+      .is_gpu = on_gpu, .deterministic = way == Way::same_bits, .threads = options.threads};
   setup.recipe.peak_lr = 1e-3;
   return setup;
 }
@@ -74,10 +75,11 @@ double relative(double value, double expected) {
 
 void check_training(const SelftestOptions& options, Report& report) {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-    const auto device = device_under_test(options);
-    const Trained here = train_on(*device, setup_of(options, precision, options.gpu));
+    const auto device = device_under_test(options, Way::benchmark);
+    const Trained here =
+        train_on(*device, setup_of(options, precision, options.gpu, Way::benchmark));
     const auto cpu = cpu_device(options.threads);
-    const Trained there = train_on(*cpu, setup_of(options, precision, false));
+    const Trained there = train_on(*cpu, setup_of(options, precision, false, Way::benchmark));
     // Loss and norm agree as sums in f32 do; bf16 rounds at the same points, in other orders.
     const double allowed_loss = is_f32(precision) ? 1e-5 : 1e-3;
     const double allowed_norm = is_f32(precision) ? 1e-4 : 2e-2;
@@ -94,9 +96,9 @@ void check_training(const SelftestOptions& options, Report& report) {
 
 void check_bits(const SelftestOptions& options, Report& report) {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-    const Setup setup = setup_of(options, precision, options.gpu);
-    const auto first = train_on(*device_under_test(options), setup);
-    const auto second = train_on(*device_under_test(options), setup);
+    const Setup setup = setup_of(options, precision, options.gpu, Way::same_bits);
+    const auto first = train_on(*device_under_test(options, Way::same_bits), setup);
+    const auto second = train_on(*device_under_test(options, Way::same_bits), setup);
     const std::string what = fmt::format("{}, {} steps twice", to_text(precision), kSteps);
     report.check(what + ": losses",
                  first.samples.back().loss == second.samples.back().loss &&

@@ -96,11 +96,15 @@ std::string BenchResult::label() const {
   return variant.empty() ? op : fmt::format("{} {}", op, variant);
 }
 
+std::int64_t copy_bytes(const Device& device) {
+  return device.info().kind == "cpu" ? kCopyBytes : kGpuCopyBytes;
+}
+
 void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, double seconds,
                       const std::function<void(double bytes_per_s)>& copied,
                       const std::function<void(const BenchResult&)>& each) {
   // First what it needs, at an address that is never read or written.
-  std::int64_t bytes = 2 * kCopyBytes;
+  std::int64_t bytes = 2 * copy_bytes(device);
   std::int64_t workspace_bytes = 0;
   for (const BenchEntry& entry : catalogue) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, not a place
@@ -137,9 +141,9 @@ void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, 
   device.seal();
 
   const double copy_s = best_seconds(device, kCopySeconds * seconds, 3 * kRows, [&] {
-    device.copy(Stream::compute, base + kCopyBytes, base, kCopyBytes);
+    device.copy(Stream::compute, base + copy_bytes(device), base, copy_bytes(device));
   });
-  copied(2 * static_cast<double>(kCopyBytes) / copy_s);
+  copied(2 * static_cast<double>(copy_bytes(device)) / copy_s);
   for (std::size_t i = 0; i < made.size(); ++i) {
     const auto& [room, op] = made[i];
     room.upload(device);
@@ -172,16 +176,16 @@ void bench(const BenchOptions& options, std::FILE* out, std::FILE* people) {
       device, bench_catalogue(shape), options.seconds,
       [&](double bytes_per_s) {
         reference.copy_bytes_per_s = bytes_per_s;
-        print(
-            people,
-            fmt::format("plain copy: {:.2f} GB/s, read and written, {} MiB from memory to "
-                        "memory; what fits the caches may exceed it\n"
-                        "plain GEMM: {:.1f} GFLOP/s, {}\n\n"
-                        "{:<28}{:<6}{:>12}{:>10}{:>9}{:>10}{:>9}\n",
-                        1e-9 * bytes_per_s, kCopyBytes >> 20, 1e-9 * reference.gemm_flops_per_s,
-                        gpu ? "bf16, the better of 4096 and 8192 square"
-                            : "f32, the best of 1024 to 4096 square; bf16 is computed in f32 here",
-                        "operation", "dtype", "ms", "GB/s", "of copy", "GFLOP/s", "of GEMM"));
+        print(people,
+              fmt::format(
+                  "plain copy: {:.2f} GB/s, read and written, {} MiB from memory to "
+                  "memory; what fits the caches may exceed it\n"
+                  "plain GEMM: {:.1f} GFLOP/s, {}\n\n"
+                  "{:<28}{:<6}{:>12}{:>10}{:>9}{:>10}{:>9}\n",
+                  1e-9 * bytes_per_s, copy_bytes(device) >> 20, 1e-9 * reference.gemm_flops_per_s,
+                  gpu ? "bf16, the better of 4096 and 8192 square"
+                      : "f32, the best of 1024 to 4096 square; bf16 is computed in f32 here",
+                  "operation", "dtype", "ms", "GB/s", "of copy", "GFLOP/s", "of GEMM"));
       },
       [&](const BenchResult& result) {
         operations.push_back(json_of(result));

@@ -27,8 +27,11 @@ struct BenchReference {
   double gemm_flops_per_s = 0;  // f32; on a GPU bf16
 };
 
-// Bytes of the plain copy: far more than caches hold.
+// Bytes of the plain copy: far more than caches hold, and on a GPU long enough that its launch does
+// not count.
 inline constexpr std::int64_t kCopyBytes = std::int64_t{128} << 20;
+inline constexpr std::int64_t kGpuCopyBytes = std::int64_t{1} << 30;
+std::int64_t copy_bytes(const Device& device);
 
 // Sets up the catalogue's memory on a new device and runs it: first the copy, then each operation
 // for about `seconds`. `copied` gets the copy's rate, `each` every result as it is there. Error

@@ -274,7 +274,8 @@ class Run {
     write(Kind::peak, peak_fields(peak));
     if (gpu_) {
       for (const Json& choice : choice_events(*gpu_)) write(Kind::event, choice);
-      check_unplanned();
+      for (const std::string& note : gpu_->notes())
+        write(Kind::event, {{"kind", "note"}, {"text", note}});
     }
     cost_of(engine, spec_.point, footer);
     steps(engine, device.info(), footer);
@@ -354,13 +355,18 @@ class Run {
     footer.temperature_c_max = seen.temperature_max_c;
     footer.throttled = seen.throttled;
     gpu_peak_bytes_ = peak_bytes(engine);
-    constexpr double kHostShare = 0.5;
-    if (!steps.issue_median_s || !steps.median_s ||
-        *steps.issue_median_s <= kHostShare * *steps.median_s)
-      return;
+    check_unplanned();  // libraries load some kernels at their first launch
+    // The time to hand a step over is no measure of it: a full queue of launches holds the host up.
+    constexpr double kIdle = 0.1;
+    if (seen.idle_share.value_or(0) <= kIdle) return;
     const std::string text = fmt::format(
-        "the host takes {:.1f} ms to hand over a step of {:.1f} ms: the GPU may wait for it",
-        1e3 * *steps.issue_median_s, 1e3 * *steps.median_s);
+        "the GPU waits for the host: it had nothing to do at {:.0f} % of the moments at "
+        "which more came{}",
+        100 * *seen.idle_share,
+        steps.issue_median_s && steps.median_s
+            ? fmt::format("; a step is handed over in {:.1f} ms and takes {:.1f} ms",
+                          1e3 * *steps.issue_median_s, 1e3 * *steps.median_s)
+            : "");
     write(Kind::event, {{"kind", "host-bound"}, {"text", text}});
     progress_.say(text + "\n");
   }

@@ -127,9 +127,16 @@ template <class Operation>
 void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
                             std::vector<GemmShape>& shapes) {
   workspace_ = workspace;
-  const auto reason = refusal(op);
+  auto reason = refusal(op);
 #if TESSERA_HAS_CUDNN
-  if (!reason) return fused_->prepare(op, workspace);
+  if (!reason) {
+    try {
+      return fused_->prepare(op, workspace);
+    } catch (const Error& error) {
+      // It offered engines and none could be built: told in the log, and done without.
+      reason = error.what();
+    }
+  }
 #endif
   is_plain_.insert(fingerprint(op));
   plain_[in_words(op)] = *reason;

@@ -110,18 +110,25 @@ class CudaDevice final : public Gpu {
     need_unsealed("prepare");
     if (reinterpret_cast<std::uintptr_t>(workspace.data()) % 256 != 0)
       throw Error(ExitCode::internal, "prepare", "the workspace is not aligned to 256 bytes");
-    if (workspace.size() > workspace_.size()) workspace_ = workspace;
+    // Plans have its address.
+    if (workspace_.data() != nullptr &&
+        (workspace.data() != workspace_.data() || workspace.size() != workspace_.size()))
+      throw Error(ExitCode::internal, "prepare", "another workspace than before");
+    workspace_ = workspace;
     std::vector<cuda::GemmShape> shapes;
+    std::vector<Fingerprint> added;
     for (const Op& op : all) {
       trainer::check(op);
       std::visit([&](const auto& o) { visit_fields(o, NoDoubles(op)); }, op);
-      if (!prepared_.insert(fingerprint(op)).second) continue;
+      if (prepared_.contains(fingerprint(op))) continue;
       std::visit([&](const auto& o) { prepare_one(o, shapes); }, op);
+      added.push_back(fingerprint(op));
     }
     const auto trials =
         options_.deterministic ? nullptr : cuda::gpu_trials(stream(Stream::compute));
     gemms_->prepare(shapes, workspace_, gemm_options(), trials.get(), stream(Stream::compute));
     check(cudaDeviceSynchronize(), "prepare");
+    prepared_.insert(added.begin(), added.end());
   }
 
   void seal() override { sealed_ = true; }
@@ -129,6 +136,7 @@ class CudaDevice final : public Gpu {
   void run(Stream where, const Op& op, Tag /*tag*/) override {
     if (!prepared_.contains(fingerprint(op)))
       throw Error(ExitCode::internal, op_name(op), "was not prepared");
+    if (watching_ && where == Stream::compute && ++issued_ % kIdleEvery == 0) look_for_idleness();
     std::visit([&](const auto& o) { run_one(o, where); }, op);
   }
 
@@ -195,13 +203,32 @@ class CudaDevice final : public Gpu {
   }
 
   void watch() override {
+    watching_ = true;
+    issued_ = looks_ = idle_ = 0;
     if (watcher_) watcher_->begin();
   }
-  GpuWatch watched() override { return watcher_ ? watcher_->end() : GpuWatch{}; }
+  GpuWatch watched() override {
+    watching_ = false;
+    GpuWatch seen = watcher_ ? watcher_->end() : GpuWatch{};
+    if (looks_ > 0) seen.idle_share = static_cast<double>(idle_) / static_cast<double>(looks_);
+    return seen;
+  }
 
  private:
   void need_unsealed(const char* what) const {
     if (sealed_) throw Error(ExitCode::internal, what, "the device is sealed");
+  }
+
+  // Whether the GPU has nothing left to do as the host comes with more. Not at each operation: a
+  // look costs about as much as a launch.
+  void look_for_idleness() {
+    ++looks_;
+    const cudaError_t status = cudaStreamQuery(stream(Stream::compute));
+    if (status == cudaSuccess) {
+      ++idle_;
+    } else if (status != cudaErrorNotReady) {
+      check(status, "cudaStreamQuery");
+    }
   }
 
   cudaStream_t stream(Stream which) const {
@@ -275,6 +302,9 @@ class CudaDevice final : public Gpu {
   std::unique_ptr<cuda::Attention> attention_;
   std::unordered_set<Fingerprint, FingerprintHash> prepared_;
   bool sealed_ = false;
+  static constexpr std::int64_t kIdleEvery = 16;
+  bool watching_ = false;
+  std::int64_t issued_ = 0, looks_ = 0, idle_ = 0;
   std::unique_ptr<cuda::Nvml> nvml_;
   cuda::Nvml::Device nvml_device_ = nullptr;
   std::optional<cuda::Watcher> watcher_;

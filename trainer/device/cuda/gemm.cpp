@@ -100,13 +100,21 @@ void GemmPlans::prepare(std::span<const GemmShape> shapes, std::span<std::byte> 
   std::vector<Untimed> untimed;
   for (const GemmShape& shape : shapes) {
     if (plans_.contains(shape)) continue;
-    Plan& plan = plans_.try_emplace(shape, describe(lt_, shape, workspace_bytes)).first->second;
+    const auto added = plans_.try_emplace(shape, describe(lt_, shape, workspace_bytes)).first;
+    Plan& plan = added->second;
     plan.choice = choices_.size();
     choices_.push_back({.shape = shape});
     if (adopt(shape, plan, cache)) continue;
-    Candidates found = candidates(shape, plan);
-    choose_first(shape, plan, found);
-    if (!options.deterministic && found.size() > 1) untimed.push_back({shape, std::move(found)});
+    try {
+      Candidates found = candidates(shape, plan);
+      choose_first(shape, plan, found);
+      if (!options.deterministic && found.size() > 1) untimed.push_back({shape, std::move(found)});
+    } catch (...) {
+      // A plan without an algorithm is none.
+      choices_.pop_back();
+      plans_.erase(added);
+      throw;
+    }
   }
   std::map<std::string, GemmCacheEntry> timed;
   if (trials != nullptr && options.seconds > 0 && !untimed.empty())

@@ -16,6 +16,10 @@ template <bool kPacked, class T>
 constexpr int kBlocks = !kPacked                   ? 3
                         : std::is_same_v<T, float> ? 4
                                                    : 6;
+template <bool kPacked, class T>
+constexpr int kBackwardBlocks = !kPacked                   ? 3
+                                : std::is_same_v<T, float> ? 4
+                                                           : 5;
 
 template <class T>
 SIMT_FUNCTION float exp_of(float x) {
@@ -114,7 +118,7 @@ void act_forward(Packs packs, Rows<const T> x, Rows<T> y) {
 }
 
 template <bool kPacked, Activation kKind, class T>
-SIMT_KERNEL(kThreads, (kBlocks<kPacked, T>))
+SIMT_KERNEL(kThreads, (kBackwardBlocks<kPacked, T>))
 void act_backward(Packs packs, Rows<const T> x, Rows<const T> dy, Rows<T> dx) {
   packs.each<kThreads>([&](std::int64_t row, std::int64_t col, std::int64_t left) {
     const T* const from = x.row(row) + col;
@@ -182,7 +186,7 @@ void run(const ActBackward& op, const Launch& where) {
       with_storage(op.x.dtype, [&]<class T>() {
         const Packs packs = packs_of_act(kKind, {&op.dy, &op.x, &op.dx});
         launch("act_backward", act_backward<kPacked, kKind, T>,
-               packs.grid(kThreads, where, kBlocks<kPacked, T>), kThreads, where, packs,
+               packs.grid(kThreads, where, kBackwardBlocks<kPacked, T>), kThreads, where, packs,
                rows_of<const T>(op.x), rows_of<const T>(op.dy), rows_of<T>(op.dx));
       });
     });

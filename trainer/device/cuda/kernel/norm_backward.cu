@@ -165,7 +165,7 @@ void norm_backward(Arguments<R, S> a) {
 
 // Sums of a row's columns are kept where the parts' sums go: one row at a time.
 template <bool kPacked, class R, class S>
-SIMT_KERNEL(kMostNormThreads)
+SIMT_KERNEL(kMostNormThreads, 1)
 void norm_backward_of_any(Arguments<R, S> a) {
   const InRow at = in_row(a.warps);
   const RowRange range = rows_of_part(a.rows, block(), blocks());
