@@ -16,7 +16,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kSteps = 2;
 
 struct Model {
   std::string name;
@@ -49,7 +49,7 @@ std::vector<Model> models() {
 Setup setup_of(const Model& model, Precision precision) {
   Setup setup = small_setup();
   setup.memory.shape = model.shape;
-  setup.memory.seq_len = 40;
+  setup.memory.seq_len = 24;
   setup.memory.device_batch = 3;
   setup.memory.microbatch = 2;
   setup.memory.precision = precision;
@@ -197,13 +197,10 @@ TEST_CASE("emulated trainings have the same bits in every order of threads and o
 }
 
 TEST_CASE("what is computed again on emulated kernels has the bits of what was kept") {
-  for (const Model& model : models()) {
-    CAPTURE(model.name);
-    Setup setup = setup_of(model, Precision::amp_bf16);
-    const std::unique_ptr<Training> kept = emulated(setup);
-    setup.memory.checkpointing = Checkpointing::full;
-    const std::unique_ptr<Training> again = emulated(setup);
-    for (Training* each : {kept.get(), again.get()}) each->run(1);
-    CHECK(same_bits(kept->all("master"), again->all("master")));
-  }
+  Setup setup = setup_of(models()[1], Precision::amp_bf16);
+  const std::unique_ptr<Training> kept = emulated(setup);
+  setup.memory.checkpointing = Checkpointing::full;
+  const std::unique_ptr<Training> again = emulated(setup);
+  for (Training* each : {kept.get(), again.get()}) each->run(1);
+  CHECK(same_bits(kept->all("master"), again->all("master")));
 }

@@ -48,19 +48,20 @@ TEST_CASE("attention is the same in as many chunks as its least workspace asks f
   }
 }
 
-TEST_CASE("emulated kernels agree with f64 as far as the CPU device must, in every order") {
+TEST_CASE(
+    "emulated kernels agree with f64 as far as the CPU device must, in every order on any GPU") {
   for (const Case& c : cases()) {
     if (!is_wanted(c.name)) continue;
     CAPTURE(c.name);
     const Outcome reference = run_case(c, c.has_f64 ? DType::f64 : DType::f32);
     for (const DType dtype : {DType::f32, DType::bf16}) {
       CAPTURE(bytes_of(dtype));
-      if (!c.has_f64 && dtype == DType::bf16) continue;
       std::vector<std::byte> bytes;
+      // The last on one multiprocessor: grids that stride give the same bits for any number.
       for (const Order order : {Order::forward, Order::reversed, Order::random}) {
         CAPTURE(static_cast<int>(order));
         cuda::emulator::options().order = order;
-        const Outcome outcome = run_emulated(c, dtype);
+        const Outcome outcome = run_emulated(c, dtype, order == Order::random ? 1 : 3);
         CHECK(outcome.overrun.empty());
         for (const std::string& name : outcome.compared) {
           CAPTURE(name);
@@ -71,8 +72,6 @@ TEST_CASE("emulated kernels agree with f64 as far as the CPU device must, in eve
         CHECK(outcome.bytes == bytes);
       }
       cuda::emulator::options().order = Order::forward;
-      // Grids that stride give the same bits for any number of multiprocessors.
-      CHECK(run_emulated(c, dtype, 1).bytes == bytes);
     }
   }
 }
