@@ -164,6 +164,7 @@ std::vector<Case> norm_cases() {
   for (const bool accumulate : {false, true}) {
     all.push_back(bias_grad(77, 67, 1, accumulate));
     all.push_back(bias_grad(77, 328, 8, accumulate));
+    all.push_back(bias_grad(1915, 3, 0, accumulate));  // 60 parts
   }
   all.push_back(bias_grad(77, 64, 8, false, 1));
   all.push_back(bias_grad(8300, 1, 0, true));

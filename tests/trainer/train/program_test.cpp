@@ -69,7 +69,8 @@ TEST_CASE("a wrong specification is told by key") {
   };
   CHECK(refused({"--no-such-flag"}) == "trainer: --no-such-flag: is no flag; --help lists them\n");
   CHECK(refused({"--threads", "2"}) ==
-        "trainer: --threads: goes with --measure-peak and --bench-ops; the run specification says "
+        "trainer: --threads: goes with --measure-peak, --bench-ops and --selftest; the run "
+        "specification says "
         "a run's threads\n");
   CHECK(refused({"--json"}) == "trainer: --json: goes with --bench-ops\n");
   CHECK(refused({"--bench-ops", "--measure-peak"}) ==

@@ -21,11 +21,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 KERNELS = Path("trainer/device/cuda/kernel")
-TIMEOUT_SECONDS = 300
 RACE_FOUND = 66
 # By program. The build has done it for the thread sanitizer.
 SANITIZED = {
@@ -98,6 +98,7 @@ class Build:
     def __init__(self, folder):
         self.folder = folder.resolve()
         self.compile, self.link, self.objects = {}, {}, {}
+        self.emulator = None  # its object, once it is made
         for program in SANITIZED:
             self.read_commands(program)
 
@@ -137,8 +138,10 @@ class Build:
             made[name] = self.object(program, tree / KERNELS / name, into, ["-I", str(tree), *sanitizers])
             if made[name] is None:
                 return None
-        if sanitizers and "emulator.cpp" not in names:  # it tells the sanitizer of its stacks
-            made["emulator.cpp"] = self.object(program, ROOT / "trainer/device/cuda/emulator.cpp", into, sanitizers)
+        if sanitizers:  # the emulator tells the sanitizer of its stacks
+            if self.emulator is None:
+                self.emulator = self.object(program, ROOT / "trainer/device/cuda/emulator.cpp", into, sanitizers)
+            made["emulator.cpp"] = self.emulator
         made = {self.objects[program, name]: out for name, out in made.items()}
         words = [made.pop(word, word) for word in self.link[program]]
         archive = next(i for i, word in enumerate(words) if word.endswith(".a"))
@@ -151,12 +154,12 @@ class Build:
         return out
 
 
-def run(words, **environment):
-    """Exit code (None: still running after the time limit) and output."""
+def run(words, seconds, **environment):
+    """Exit code (None: still running after so many seconds) and output."""
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **environment}
     try:
         done = subprocess.run(
-            words, cwd=ROOT, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **environment}, capture_output=True, text=True, errors="replace",
-            timeout=TIMEOUT_SECONDS)
+            words, cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds)
     except subprocess.TimeoutExpired:
         return None, ""
     return done.returncode, done.stdout + done.stderr
@@ -166,7 +169,7 @@ class Tests:
     """The test cases, and the cases of their table, that need the kernels of some sources."""
 
     def __init__(self, build, original, names, work):
-        self.tests, self.cases = set(), set()
+        tests, cases = set(), set()
         for name in names:
             tree = work / "probe"
             copy_kernels(original, tree)
@@ -175,16 +178,28 @@ class Tests:
             at = text.rindex("#include")
             at = text.index("\n", at) + 1
             source.write_text(text[:at] + "#define launch(...) static_cast<void>(0)\n" + text[at:])
-            program = build.program("test_kernels", [name], tree, work)
-            _, output = run([program])
-            self.tests.update(re.findall(r"(?m)^TEST CASE:  (.*)$", output))
-            self.cases.update(re.findall(r"c\.name := (.*)", output))
-        if not self.tests:
+            _, output = run([build.program("test_kernels", [name], tree, work)], None)
+            tests.update(re.findall(r"(?m)^TEST CASE:  (.*)$", output))
+            cases.update(re.findall(r"c\.name := (.*)", output))
+        if not tests:
             sys.exit(f"mutate.py: no test needs the kernels of {', '.join(names)}")
+        filters = ",".join("*" + test.replace(",", "?") + "*" for test in sorted(tests))
+        self.arguments = ["--abort-after=1", "-tc=" + filters]
+        self.environment = {"TESSERA_CASES": "".join(c + "\n" for c in sorted(cases))}
+        # What runs far longer than it did without a bug will not end.
+        self.seconds = {}
+        for program in SANITIZED:
+            began = time.monotonic()
+            code, output = self.run(program, build.program(program, names, original, work), None)
+            if code:
+                sys.exit(f"mutate.py: {program} fails without a bug: {output}")
+            self.seconds[program] = 10 + 4 * (time.monotonic() - began)
 
-    def arguments(self):
-        filters = ",".join("*" + test.replace(",", "?") + "*" for test in sorted(self.tests))
-        return ["--abort-after=1", "-tc=" + filters], {"TESSERA_CASES": "".join(c + "\n" for c in sorted(self.cases))}
+    def run(self, program, path, seconds):
+        if program == "test_kernels":
+            return run([path, *self.arguments], seconds, **self.environment)
+        options = f"halt_on_error=1 exitcode={RACE_FOUND}"
+        return run(["setarch", "-R", path, "cases"], seconds, TSAN_OPTIONS=options, **self.environment)
 
 
 def copy_kernels(original, tree):
@@ -209,8 +224,7 @@ def verdict(build, sources, tree, work, tests, what):
     program = build.program("test_kernels", sources, tree, work)
     if program is None:
         return "not compiled"
-    arguments, environment = tests.arguments()
-    code, output = run([program, *arguments], **environment)
+    code, output = tests.run("test_kernels", program, tests.seconds["test_kernels"])
     found = []
     if code is None:
         found.append("time")
@@ -222,7 +236,7 @@ def verdict(build, sources, tree, work, tests, what):
         found.append("tests")
     if what == "drop sync":
         program = build.program("kernels_tsan", sources, tree, work)
-        code, _ = run(["setarch", "-R", program, "cases"], TSAN_OPTIONS=f"halt_on_error=1 exitcode={RACE_FOUND}", **environment)
+        code, _ = tests.run("kernels_tsan", program, tests.seconds["kernels_tsan"])
         if code == RACE_FOUND:
             found.append("tsan")
         elif code:
