@@ -40,10 +40,12 @@
 #define SIMT_FUNCTION inline
 #define SIMT_UNROLL
 // Memory of the block, filled with NaN before any thread comes here.
+// NOLINTBEGIN(bugprone-macro-parentheses): a type and a name, not values.
 #define SIMT_SHARED(type, name, count)         \
   static const char name##_place = 0;          \
   auto& name = *static_cast<type(*)[(count)]>( \
       ::tessera::trainer::cuda::emulator::shared_memory(&name##_place, sizeof(type[(count)])))
+// NOLINTEND(bugprone-macro-parentheses)
 #endif
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
