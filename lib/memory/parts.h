@@ -8,8 +8,8 @@
 
 namespace tessera::memory {
 
-// Parts of a sum over rows: at least 16 rows each, and enough of them to occupy a large GPU, where a
-// block sums one: at most 256.
+// Parts of a sum over rows: at least 16 rows each, and enough of them to occupy a large GPU, where
+// a block sums one: at most 256.
 constexpr std::int64_t row_parts(std::int64_t rows) {
   return std::clamp<std::int64_t>((rows + 15) / 16, 1, 256);
 }

@@ -27,8 +27,8 @@ std::int64_t cpu_attention_bytes(const Config& config) {
   return elements * bytes_of(DType::f32);
 }
 
-// On whatever GPU: the most that fused attention takes on any. What is not fused (f32, ALiBi) is cut
-// to fit what products have, but for the f32 gradients of one head of keys
+// On whatever GPU: the most that fused attention takes on any. What is not fused (f32, ALiBi) is
+// cut to fit what products have, but for the f32 gradients of one head of keys
 // (trainer/device/cuda/attention_plain.h).
 std::int64_t gpu_attention_bytes(const Config& config) {
   const model::Shape& shape = config.shape;

@@ -128,8 +128,8 @@ TEST_CASE("the table has a line for each, JSON the same figures") {
   std::FILE* people = std::tmpfile();
   REQUIRE(out != nullptr);
   REQUIRE(people != nullptr);
-  bench({.threads = 1, .shape = kSmall, .json = true, .seconds = 1e-3, .gemm_seconds = 0.01},
-            out, people);
+  bench({.threads = 1, .shape = kSmall, .json = true, .seconds = 1e-3, .gemm_seconds = 0.01}, out,
+        people);
   const std::string table = text_of(people);
   const auto json = nlohmann::json::parse(text_of(out));
   std::fclose(out);
