@@ -81,7 +81,7 @@ struct Machine {
   std::uint64_t random = 0;
   std::vector<Shared> shared;
   Fiber home;
-  Fiber* running = nullptr;
+  Fiber* running = &home;
   // Of all blocks, where a thread's call of the heap would be an access of its own to the
   // sanitizer.
   std::unique_ptr<std::byte, void (*)(void*)> tsan_shared{nullptr, std::free};
@@ -97,7 +97,7 @@ Machine& machine() {
 
 [[noreturn]] void fail(std::string_view what, const Place* place = nullptr) {
   const Machine& m = machine();
-  const Current& at = m.running != nullptr ? m.running->index : m.home.index;
+  const Current& at = m.running->index;
   std::string where;
   if (place != nullptr) where = fmt::format(" at {}:{}", place->file, place->line);
   std::fputs(fmt::format("emulator: {}: {}{} (block {},{} thread {})\n", m.kernel, what, where,
@@ -329,7 +329,7 @@ void run_grid(const char* kernel, Grid grid, int threads, const std::function<vo
     for (unsigned x = 0; x < grid.x; ++x) run_block(x, y, grid);
   }
   m.shared.clear();
-  m.running = nullptr;
+  m.running = &m.home;
 }
 
 void sync(Place place) {
