@@ -51,5 +51,5 @@ function(tessera_test target)
     set(ARG_TIMEOUT 1200)
   endif()
   set_tests_properties(${target} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_TMP=${CMAKE_BINARY_DIR}/tests/tmp")
+    ENVIRONMENT "TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_TMP=${CMAKE_BINARY_DIR}/tests/tmp;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.supp:print_suppressions=0")
 endfunction()
