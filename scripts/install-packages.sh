@@ -3,7 +3,7 @@
 # build: to build and use it. test: also the checkers of test.sh.
 set -euo pipefail
 
-build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev doctest-dev libssl-dev
+build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev doctest-dev libsodium-dev
   libopenblas-openmp-dev libgloo-dev ca-certificates)
 # libomp: clang-tidy reads sources with OpenMP.
 check=(clang-format-19 clang-tidy-19 libomp-19-dev binutils procps)
