@@ -12,7 +12,7 @@
 #
 # Rows are printed as they are done and kept in DIR. Variables: TESSERA_CHECK_BIN, the folder of the programs (build/gpu-carry/bin);
 # TESSERA_CHECK_GPU, the catalogue's name of the GPU (h200); TESSERA_CHECK_THREADS, of the CPU's part (all).
-# Exit codes: 0 all held, 1 something did not, 2 usage.
+# Exit codes: 0 all held, 1 something did not or there is no GPU, 2 usage.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -144,6 +144,11 @@ pytorch() {
   step 420 pytorch python3 bench/gpu_pytorch.py --out "$out/pytorch.json" --programs "$bin" --gpu "$gpu" --seconds 380
 }
 
+none=$("$bin/trainer" --capabilities | sed -n 's/^ *"none": "\(.*\)",*$/\1/p')
+if [ -n "$none" ]; then
+  echo "gpu-check.sh: no GPU to check: $none" >&2
+  exit 1
+fi
 case $what in
   correct | bench | pytorch) "$what" ;;
   *) fail "$what: correct, bench or pytorch" ;;
