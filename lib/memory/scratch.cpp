@@ -27,22 +27,21 @@ std::int64_t cpu_attention_bytes(const Config& config) {
   return elements * bytes_of(DType::f32);
 }
 
-// On whatever GPU: the most that fused attention takes on any. What is not fused (f32, ALiBi) is
-// cut to fit what products have, but for the f32 gradients of one head of keys
-// (trainer/device/cuda/attention_plain.h).
+// On whatever GPU: the most that fused attention takes on any, and in any case the least that does
+// for attention by matrix products (trainer/device/cuda/attention_chunk.h), which is in f32, with
+// ALiBi and where no fused engine is offered: it is cut to fit what products have, but for rows of
+// scores and the f32 gradients of one head of keys.
 std::int64_t gpu_attention_bytes(const Config& config) {
   const model::Shape& shape = config.shape;
-  if (is_f32(config.precision) || shape.positions == model::Positions::alibi) {
-    constexpr std::int64_t kRows = 16;
-    return kRows * config.seq_len * 4 * bytes_of(DType::f32) +
-           2 * config.seq_len * round_up(shape.head_dim, 64) * bytes_of(DType::f32);
-  }
+  constexpr std::int64_t kRows = 16;
+  std::int64_t most = kRows * config.seq_len * 4 * bytes_of(DType::f32) +
+                      2 * config.seq_len * round_up(shape.head_dim, 64) * bytes_of(DType::f32);
+  if (is_f32(config.precision) || shape.positions == model::Positions::alibi) return most;
   FusedAttention attention{.batch = config.microbatch,
                            .seq = config.seq_len,
                            .q_heads = shape.n_heads,
                            .kv_heads = shape.n_kv_heads,
                            .head_dim = shape.head_dim};
-  std::int64_t most = 0;
   constexpr int kCapabilities[] = {80, 90, 100, 120};
   for (const AttentionPass pass :
        {AttentionPass::forward, config.target.deterministic ? AttentionPass::backward_deterministic

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "lib/base/error.h"
+#include "lib/memory/scratch.h"
 #include "trainer/device/check.h"
 #include "trainer/selftest/run_case.h"
 
@@ -201,4 +202,45 @@ TEST_CASE("chunks of attention by the workspace") {
         Chunk{4, 1, 256});
   CHECK(plain_attention_chunk(operations(ten, DType::f32).forward, 9 * 256 * 4096 * 4) ==
         Chunk{5, 1, 256});
+}
+
+TEST_CASE("the workspace that is planned for a GPU is enough for attention by products") {
+  for (const std::int64_t seq : {1, 100, 2048, 8192, 65536, 131072}) {
+    for (const std::int64_t head_dim : {8, 64, 80, 128, 256}) {
+      for (const std::int64_t heads : {1, 4, 32}) {
+        for (const std::int64_t kv_heads : {std::int64_t{1}, heads}) {
+          for (const Precision precision :
+               {Precision::fp32, Precision::tf32, Precision::amp_bf16}) {
+            for (const auto positions : {model::Positions::learned, model::Positions::alibi}) {
+              for (const bool deterministic : {false, true}) {
+                memory::Config config{.shape = {.d_model = heads * head_dim,
+                                                .n_layers = 1,
+                                                .n_heads = heads,
+                                                .n_kv_heads = kv_heads,
+                                                .head_dim = head_dim,
+                                                .ffn = 4 * heads * head_dim,
+                                                .vocab = 1000,
+                                                .positions = positions},
+                                      .seq_len = seq,
+                                      .device_batch = 1,
+                                      .microbatch = 1,
+                                      .precision = precision};
+                config.target.is_gpu = true;
+                config.target.deterministic = deterministic;
+                const auto [forward, backward] = operations({1, seq, heads, kv_heads, head_dim, 1},
+                                                            memory::compute_dtype(precision));
+                CAPTURE(seq);
+                CAPTURE(head_dim);
+                CAPTURE(heads);
+                CAPTURE(kv_heads);
+                const std::int64_t planned = memory::scratch(config).workspace;
+                CHECK(planned >= plain_attention_least_bytes(forward));
+                CHECK(planned >= plain_attention_least_bytes(backward));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
 }
