@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <stdexcept>
 
 #include "trainer/device/random.h"
@@ -22,6 +23,12 @@ Values values_of(const std::string& name, std::int64_t count, double scale, doub
     values[i] = round_to_bf16(normal * scale + shift);
   }
   return values;
+}
+
+template <class T>
+std::vector<std::byte> bytes_in(const T& value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace
@@ -105,7 +112,7 @@ Tensor Arena::make(const std::string& name, DType dtype, std::int64_t rows, std:
     }
   }
   t.data = allocate_(static_cast<std::int64_t>(host.size()));
-  device_.copy(Stream::compute, t.data, host.data(), static_cast<std::int64_t>(host.size()));
+  upload(t.data, std::move(host));
   entries_.push_back({name, t, compared});
   return t;
 }
@@ -159,17 +166,30 @@ Tensor Arena::integers(const std::vector<std::int32_t>& values) {
 
 const StepInputs* Arena::inputs(const StepInputs& inputs) {
   std::byte* p = allocate_(sizeof(inputs));
-  device_.copy(Stream::compute, p, &inputs, sizeof(inputs));
+  upload(p, bytes_in(inputs));
   return reinterpret_cast<const StepInputs*>(p);
 }
 
 StepState* Arena::state(const StepState& state) {
   std::byte* p = allocate_(sizeof(state));
-  device_.copy(Stream::compute, p, &state, sizeof(state));
+  upload(p, bytes_in(state));
   entries_.push_back({"loss", {p, DType::f32, 1, 1, 1}, true});
   entries_.push_back({"grad_norm", {p + sizeof(float), DType::f32, 1, 1, 1}, true});
   entries_.push_back({"clip", {p + 2 * sizeof(float), DType::f32, 1, 1, 1}, true});
   return reinterpret_cast<StepState*>(p);
+}
+
+void Arena::upload(void* data, std::vector<std::byte> bytes) {
+  made_.push_back({data, std::move(bytes)});
+  const std::vector<std::byte>& from = made_.back().bytes;
+  device_.copy(Stream::compute, data, from.data(), static_cast<std::int64_t>(from.size()));
+}
+
+void Arena::refill() {
+  for (const Made& each : made_) {
+    device_.copy(Stream::compute, each.data, each.bytes.data(),
+                 static_cast<std::int64_t>(each.bytes.size()));
+  }
 }
 
 Arena::Entry& Arena::find(const std::string& name) {

@@ -55,6 +55,9 @@ class Arena {
   const StepInputs* inputs(const StepInputs& inputs);
   StepState* state(const StepState& state);
 
+  // All as it was made: after prepare, which may have written to what operations write to.
+  void refill();
+
   // After the run. Values of a tensor; names of what is compared; the bytes of all that is
   // compared.
   Values values(const std::string& name);
@@ -69,8 +72,13 @@ class Arena {
     Tensor tensor;
     bool compared = false;
   };
+  struct Made {
+    void* data = nullptr;
+    std::vector<std::byte> bytes;
+  };
   Tensor make(const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols,
               std::int64_t gap, const Values& values, bool compared);
+  void upload(void* data, std::vector<std::byte> bytes);
   Entry& find(const std::string& name);
   std::vector<std::byte> download(const Tensor& t);
 
@@ -79,6 +87,7 @@ class Arena {
   Allocate allocate_;
   const Overrides& overrides_;
   std::vector<Entry> entries_;
+  std::vector<Made> made_;
 };
 
 }  // namespace tessera::trainer::test

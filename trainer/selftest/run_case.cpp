@@ -26,6 +26,7 @@ Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Alloca
   device.prepare(ops, given.empty()
                           ? std::span(allocate(workspace), static_cast<std::size_t>(workspace))
                           : given);
+  arena.refill();
   if (seal == Seal::yes) device.seal();
   for (const Op& op : ops) device.run(Stream::compute, op, {});
   Outcome outcome;

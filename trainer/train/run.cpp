@@ -1,21 +1,17 @@
 #include "trainer/train/run.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <thread>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
-#include "lib/runlog/writer.h"
-#include "lib/sweep/memory_need.h"
 #include "trainer/comm/gloo.h"
 #include "trainer/train/accept.h"
 #include "trainer/train/cpu_share.h"
@@ -26,6 +22,7 @@
 #include "trainer/train/records.h"
 #include "trainer/train/run_data.h"
 #include "trainer/train/run_device.h"
+#include "trainer/train/run_log.h"
 #include "trainer/train/run_start.h"
 
 namespace tessera::trainer {
@@ -36,54 +33,6 @@ using runlog::Kind;
 using runlog::Status;
 
 constexpr std::int64_t kMostStepRecords = 5000;
-
-Status status_of(ExitCode code) {
-  switch (code) {
-    case ExitCode::ok:
-      return Status::ok;
-    case ExitCode::spec:
-    case ExitCode::unsupported:
-    case ExitCode::wrong_device:
-    case ExitCode::log_not_writable:
-      return Status::start_fail;
-    case ExitCode::oom:
-      return Status::oom;
-    case ExitCode::host_oom:
-      return Status::host_oom;
-    case ExitCode::nan:
-      return Status::nan;
-    case ExitCode::comm_error:
-      return Status::comm_error;
-    case ExitCode::timeout:
-      return Status::timeout;
-    default:
-      return Status::failed;
-  }
-}
-
-int restart_count() {
-  const char* text = std::getenv("SLURM_RESTART_COUNT");
-  const auto count = parse_integer(text != nullptr ? text : "");
-  return count && *count >= 0 && *count < 1000000 ? static_cast<int>(*count) : 0;
-}
-
-runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt) {
-  runlog::Origin origin{.project = spec.project,
-                        .run = spec.run,
-                        .id = spec.id,
-                        .repeat = spec.repeat,
-                        .attempt = attempt,
-                        .restart = restart_count(),
-                        .rank = rank};
-  if (spec.run_dir.empty()) return runlog::Writer::to_stdout(std::move(origin));
-  return runlog::Writer::to_folder(spec.run_dir, std::move(origin));
-}
-
-std::int64_t peak_resident_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
-}
 
 // Rank 0 writes the log; another rank writes events, of its own failure and of others', into a log
 // of its own.
@@ -282,18 +231,6 @@ class Run {
     if (profiling && footer.status == Status::ok) profile(engine, *profiling, footer);
   }
 
-  // More than the reserve in use beyond the pools: other plans of this size may not fit.
-  void check_unplanned() {
-    const std::int64_t unplanned = gpu_->unplanned_bytes();
-    const std::int64_t reserve = reserve_of(spec_);
-    if (unplanned <= reserve) return;
-    const std::string text =
-        fmt::format("{} of GPU memory in use beyond the plan, the reserve of this GPU is {}",
-                    sweep::gib_text(unplanned), sweep::gib_text(reserve));
-    write(Kind::event, {{"kind", "unplanned"}, {"text", text}});
-    progress_.say(text + "\n");
-  }
-
   // On a GPU the steps asked for are minima, unless they are exact.
   static PaceRules pace_of(const sweep::Point& point, const DeviceInfo& device) {
     const bool exact = point.exact_steps || device.kind == "cpu";
@@ -346,29 +283,20 @@ class Run {
     return gpu_ ? engine.plan().device_bytes() + gpu_->unplanned_bytes() : peak_resident_bytes();
   }
 
-  // How the GPU fared in the measured steps, and whether the host kept ahead of it.
+  // How the GPU fared in the measured steps, and what there is to warn of.
   void look_at_gpu(const Engine& engine, const runlog::StepStatistics& steps,
                    runlog::Footer& footer) {
     const GpuWatch seen = gpu_->watched();
-    footer.sm_clock_min_mhz = seen.sm_clock_min_mhz;
-    footer.power_w_mean = seen.power_mean_w;
-    footer.temperature_c_max = seen.temperature_max_c;
-    footer.throttled = seen.throttled;
+    add(seen, footer);
     gpu_peak_bytes_ = peak_bytes(engine);
-    check_unplanned();  // libraries load some kernels at their first launch
-    // The time to hand a step over is no measure of it: a full queue of launches holds the host up.
-    constexpr double kIdle = 0.1;
-    if (seen.idle_share.value_or(0) <= kIdle) return;
-    const std::string text = fmt::format(
-        "the GPU waits for the host: it had nothing to do at {:.0f} % of the moments at "
-        "which more came{}",
-        100 * *seen.idle_share,
-        steps.issue_median_s && steps.median_s
-            ? fmt::format("; a step is handed over in {:.1f} ms and takes {:.1f} ms",
-                          1e3 * *steps.issue_median_s, 1e3 * *steps.median_s)
-            : "");
-    write(Kind::event, {{"kind", "host-bound"}, {"text", text}});
-    progress_.say(text + "\n");
+    warn("unplanned", unplanned_text(spec_, *gpu_));
+    warn("host-bound", host_bound_text(seen, steps));
+  }
+
+  void warn(const char* kind, const std::optional<std::string>& text) {
+    if (!text) return;
+    write(Kind::event, {{"kind", kind}, {"text", *text}});
+    progress_.say(*text + "\n");
   }
 
   // Behind what was measured: whatever happens here, the run's figures are true.

@@ -1,5 +1,7 @@
 #include "trainer/train/run_device.h"
 
+#include <fmt/format.h>
+
 #include "lib/sweep/memory_need.h"
 #include "trainer/train/accept.h"
 
@@ -39,6 +41,38 @@ MeasuredPeak gpu_peak(const sweep::RunSpec& spec, Gpu& gpu) {
   const double measured = gpu.measure_gemm_tflops(spec.point.precision, kPeakSeconds);
   if (measured > 0) peak.gemm_tflops = measured;
   return peak;
+}
+
+void add(const GpuWatch& seen, runlog::Footer& footer) {
+  footer.sm_clock_min_mhz = seen.sm_clock_min_mhz;
+  footer.power_w_mean = seen.power_mean_w;
+  footer.temperature_c_max = seen.temperature_max_c;
+  footer.throttled = seen.throttled;
+}
+
+std::optional<std::string> unplanned_text(const sweep::RunSpec& spec, const Gpu& gpu) {
+  const std::int64_t unplanned = gpu.unplanned_bytes();
+  const std::int64_t reserve = reserve_of(spec);
+  if (unplanned <= reserve) return std::nullopt;
+  return fmt::format("{} of GPU memory in use beyond the plan, the reserve of this GPU is {}",
+                     sweep::gib_text(unplanned), sweep::gib_text(reserve));
+}
+
+// The time to hand a step over is no measure of it: a full queue of launches holds the host up.
+std::optional<std::string> host_bound_text(const GpuWatch& seen,
+                                           const runlog::StepStatistics& steps) {
+  constexpr double kIdle = 0.1;
+  constexpr double kMilli = 1e3;
+  if (seen.idle_share.value_or(0) <= kIdle) return std::nullopt;
+  std::string text = fmt::format(
+      "the GPU waits for the host: it had nothing to do at {:.0f} % of the moments at which more "
+      "came",
+      100 * *seen.idle_share);
+  if (steps.issue_median_s && steps.median_s) {
+    text += fmt::format("; a step is handed over in {:.1f} ms and takes {:.1f} ms",
+                        kMilli * *steps.issue_median_s, kMilli * *steps.median_s);
+  }
+  return text;
 }
 
 }  // namespace tessera::trainer

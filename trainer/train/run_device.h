@@ -2,7 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
+#include "lib/runlog/footer.h"
 #include "trainer/device/gpu.h"
 #include "trainer/train/records.h"
 
@@ -21,5 +24,14 @@ std::int64_t run_capacity(const sweep::RunSpec& spec, const Gpu* gpu, std::int64
 // The specification's peak (none: collect looks for one by the driver's name), and what large
 // products reach, measured for about a second.
 MeasuredPeak gpu_peak(const sweep::RunSpec& spec, Gpu& gpu);
+
+// Clock, power, temperature and throttling of the measured steps.
+void add(const GpuWatch& seen, runlog::Footer& footer);
+
+// What there is to warn of after the steps, as a sentence. More than the reserve is in use beyond
+// the pools, so other plans of this size may not fit; the GPU had nothing left to do too often.
+std::optional<std::string> unplanned_text(const sweep::RunSpec& spec, const Gpu& gpu);
+std::optional<std::string> host_bound_text(const GpuWatch& seen,
+                                           const runlog::StepStatistics& steps);
 
 }  // namespace tessera::trainer

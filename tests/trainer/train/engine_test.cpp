@@ -13,22 +13,6 @@ using namespace tessera;
 using namespace tessera::trainer;
 using namespace tessera::trainer::test;
 
-namespace {
-
-enum class Shape : std::uint8_t { mpt, llama };
-
-// RMSNorm, rotary positions, SwiGLU, one head of keys, a head of its own.
-void make_llama(model::Shape& shape) {
-  shape.norm = model::Norm::rmsnorm;
-  shape.positions = model::Positions::rope;
-  shape.activation = model::Activation::swiglu;
-  shape.biases = {false, false, false, false};
-  shape.n_kv_heads = 1;
-  shape.tied = false;
-}
-
-}  // namespace
-
 TEST_CASE("the same seed gives the same bits, another one others") {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
     Setup setup = small_setup();
@@ -221,72 +205,6 @@ TEST_CASE("nothing is allocated after the device is sealed") {
   const std::vector<int> seen(100);
   CHECK(allocations() - before >= 1);
   CHECK(seen.size() == 100);
-}
-
-namespace {
-
-// What a device was asked to allocate; else hands everything on.
-class Asked : public Device {
- public:
-  explicit Asked(Device& inner) : inner_(inner) {}
-  const DeviceInfo& info() const override { return inner_.info(); }
-  std::byte* allocate(Pool pool, std::int64_t bytes) override {
-    allocations.emplace_back(pool, bytes);
-    return inner_.allocate(pool, bytes);
-  }
-  std::int64_t workspace_bytes(const Op& op) const override { return inner_.workspace_bytes(op); }
-  void prepare(std::span<const Op> all, std::span<std::byte> workspace) override {
-    given = static_cast<std::int64_t>(workspace.size());
-    for (const Op& op : all) needed = std::max(needed, inner_.workspace_bytes(op));
-    inner_.prepare(all, workspace);
-  }
-  void seal() override { inner_.seal(); }
-  void run(Stream stream, const Op& op, Tag tag) override { inner_.run(stream, op, tag); }
-  void copy(Stream stream, void* dst, const void* src, std::int64_t bytes) override {
-    inner_.copy(stream, dst, src, bytes);
-  }
-  void record(Stream stream, Event event) override { inner_.record(stream, event); }
-  void wait(Stream stream, Event event) override { inner_.wait(stream, event); }
-  void host_wait(Event event) override { inner_.host_wait(event); }
-  double seconds(Event from, Event to) override { return inner_.seconds(from, to); }
-
-  std::vector<std::pair<Pool, std::int64_t>> allocations;
-  std::int64_t needed = 0;  // workspace of the most demanding operation
-  std::int64_t given = 0;
-
- private:
-  Device& inner_;
-};
-
-}  // namespace
-
-TEST_CASE(
-    "what is planned is allocated, one piece a pool, with budgets near what operations need") {
-  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-    for (const Shape shape : {Shape::mpt, Shape::llama}) {
-      for (const int threads : {1, 2}) {
-        Setup setup = small_setup();
-        if (shape == Shape::llama) make_llama(setup.memory.shape);
-        setup.memory.precision = precision;
-        setup.memory.seq_len = 100;
-        setup.memory.target.threads = threads;
-        const std::unique_ptr<Device> cpu = cpu_device(threads);
-        Asked device(*cpu);
-        const std::unique_ptr<Communicator> alone = single_communicator();
-        const Engine engine(device, *alone, setup, synthetic_tokens(1, 201));
-        // The very plan that submit makes of the same config.
-        const memory::Plan plan = memory::plan(setup.memory);
-        std::vector<std::pair<Pool, std::int64_t>> expected;
-        for (std::size_t pool = 0; pool < plan.pool_bytes.size(); ++pool) {
-          if (plan.pool_bytes[pool] > 0)
-            expected.emplace_back(static_cast<Pool>(pool), plan.pool_bytes[pool]);
-        }
-        CHECK(device.allocations == expected);
-        CHECK(device.needed <= device.given);
-        CHECK(device.needed > device.given / 4);
-      }
-    }
-  }
 }
 
 TEST_CASE("the loss begins near that of guessing and falls on data that repeats") {

@@ -23,6 +23,18 @@ inline model::Shape small_shape() {
           .vocab = 201};
 }
 
+enum class Shape : std::uint8_t { mpt, llama };
+
+// RMSNorm, rotary positions, SwiGLU, one head of keys, a head of its own.
+inline void make_llama(model::Shape& shape) {
+  shape.norm = model::Norm::rmsnorm;
+  shape.positions = model::Positions::rope;
+  shape.activation = model::Activation::swiglu;
+  shape.biases = {false, false, false, false};
+  shape.n_kv_heads = 1;
+  shape.tied = false;
+}
+
 inline Setup small_setup() {
   return {.memory = {.shape = small_shape(),
                      .seq_len = 19,

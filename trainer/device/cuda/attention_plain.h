@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/device/cuda/attention_chunk.h"
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/ops.h"
 
@@ -43,33 +44,6 @@ class PlainAttention {
   virtual void run(const RowSum& op) = 0;
   virtual void run(const Cast& op) = 0;
 };
-
-// What exists at once: heads of keys, heads of queries of each of them (all, if there is more than
-// one head of keys), rows of queries.
-struct AttentionChunk {
-  std::int64_t kv_heads = 1;
-  std::int64_t group_heads = 1;
-  std::int64_t rows = 1;
-  bool operator==(const AttentionChunk&) const = default;
-};
-
-// The chunk that a workspace of this many bytes has room for. Rows are given up first, down to 256,
-// then heads, then rows down to 16; more than 512 are never taken, as they would add to what is
-// computed in vain. Error(unsupported) under plain_attention_least_bytes.
-AttentionChunk plain_attention_chunk(const AttentionForward& op, std::int64_t workspace_bytes);
-AttentionChunk plain_attention_chunk(const AttentionBackward& op, std::int64_t workspace_bytes);
-
-// Scratch of a chunk.
-std::int64_t plain_attention_bytes(const AttentionForward& op, const AttentionChunk& chunk);
-std::int64_t plain_attention_bytes(const AttentionBackward& op, const AttentionChunk& chunk);
-
-// Least: of 16 rows of one head, and for bf16 the f32 gradients of a head of keys. Wanted: of 512
-// rows of all heads, but 64 MiB where the least is no more than that.
-inline constexpr std::int64_t kPlainAttentionBytes = std::int64_t{64} << 20;
-std::int64_t plain_attention_least_bytes(const AttentionForward& op);
-std::int64_t plain_attention_least_bytes(const AttentionBackward& op);
-std::int64_t plain_attention_workspace_bytes(const AttentionForward& op);
-std::int64_t plain_attention_workspace_bytes(const AttentionBackward& op);
 
 // workspace: 256-byte aligned, as large as the chunks are to fill. The same size gives the same
 // calls, so the same bits.
