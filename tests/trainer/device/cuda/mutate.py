@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Do the tests see a bug in a GPU kernel? Puts one bug after another into the kernels' sources, and runs what tests them.
 
-    mutate.py [--build FOLDER] [--only TEXT] [FILE ...]
+    mutate.py [--build FOLDER] [--only TEXT] [--sample N [--seed S]] [FILE ...]
 
 FILE: of trainer/device/cuda/kernel, all by default. FOLDER: a configured build, build/release by default, whose
-test_kernels and kernels_tsan are built, without sanitizers. --only: mutations whose line contains TEXT.
+test_kernels and kernels_tsan are built, without sanitizers. --only: mutations whose line contains TEXT. --sample: N of all,
+drawn at random; all of all files take a core for half a day.
 
 A mutation drops a sync() or another statement, or changes an operator, a bound, an index, a condition or a rounding. The
 changed kernels and the emulator are compiled for the address sanitizer and linked with what is built; of test_kernels
 (forward, reversed, random order of threads) run the parts that fail when the file's kernels are not launched at all. For a
-dropped sync() kernels_tsan runs too. One line a mutation: how it was caught, or SURVIVED; then totals. Survivors are to be
-examined: either a test is missing or the change changes nothing, as that of a tuning constant.
+dropped sync() kernels_tsan runs too. One line a mutation: how it was caught, or SURVIVED; then totals. Of a sample
+also the 95 % interval of the share of all (Wilson). Survivors are to be examined: either a test is missing or the change changes nothing, as that of a tuning constant.
 """
 
 import argparse
+import math
 import os
+import random
 import re
 import shlex
 import shutil
@@ -244,10 +247,40 @@ def verdict(build, sources, tree, work, tests, what):
     return ", ".join(found) or "SURVIVED"
 
 
+def wilson(caught, made):
+    """95 % interval of a share of which `caught` of `made` were seen."""
+    z = 1.96
+    middle = (caught + z * z / 2) / (made + z * z)
+    half = z / (made + z * z) * math.sqrt(caught * (made - caught) / made + z * z / 4)
+    return middle - half, middle + half
+
+
+def drawn(original, names, only, sample, seed):
+    """By file: the mutations to try, and how many there are of all."""
+    everything = []
+    for name in names:
+        text = (original / KERNELS / name).read_text()
+        for mutation in mutations(text):
+            line = text.count("\n", 0, mutation[0]) + 1
+            shown = text.splitlines()[line - 1].strip()
+            if only in shown:
+                everything.append((name, line, shown, mutation))
+    chosen = everything
+    if sample and sample < len(everything):
+        keep = sorted(random.Random(seed).sample(range(len(everything)), sample))
+        chosen = [everything[i] for i in keep]
+    by_file = {}
+    for name, *rest in chosen:
+        by_file.setdefault(name, []).append(rest)
+    return by_file, len(everything)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build/release")
     parser.add_argument("--only", default="")
+    parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("files", nargs="*", type=Path)
     given = parser.parse_args()
     names = [f.name for f in given.files] or sorted(f.name for f in (ROOT / KERNELS).iterdir())
@@ -257,15 +290,13 @@ def main():
         work = Path(folder)
         original = work / "original"  # whoever edits meanwhile
         copy_kernels(ROOT, original)
-        for name in names:
+        by_file, of_all = drawn(original, names, given.only, given.sample, given.seed)
+        print(f"{sum(map(len, by_file.values()))} of {of_all} mutations", flush=True)
+        for name, chosen in by_file.items():
             sources = dependents(original, name)
             text = (original / KERNELS / name).read_text()
             tests = Tests(build, original, sources, work)
-            for at, what, was, changed in mutations(text):
-                line = text.count("\n", 0, at) + 1
-                shown = text.splitlines()[line - 1].strip()
-                if given.only not in shown:
-                    continue
+            for line, shown, (at, what, was, changed) in chosen:
                 tree = work / "tree"
                 copy_kernels(original, tree)
                 (tree / KERNELS / name).write_text(text[:at] + changed + text[at + len(was) :])
@@ -273,10 +304,15 @@ def main():
                 totals.setdefault(name, {}).setdefault(how, 0)
                 totals[name][how] += 1
                 print(f"{how:12} {name}:{line}: {what}: {was.strip()!r} -> {changed.strip()!r}: {shown}", flush=True)
+    all_caught, all_made = 0, 0
     for name, counts in totals.items():
         made = sum(n for how, n in counts.items() if how != "not compiled")
-        survived = counts.get("SURVIVED", 0)
-        print(f"{name}: {made - survived} of {made} caught ({', '.join(f'{how} {n}' for how, n in sorted(counts.items()))})")
+        caught = made - counts.get("SURVIVED", 0)
+        all_caught, all_made = all_caught + caught, all_made + made
+        print(f"{name}: {caught} of {made} caught ({', '.join(f'{how} {n}' for how, n in sorted(counts.items()))})")
+    if all_made:
+        low, high = wilson(all_caught, all_made)
+        print(f"all: {all_caught} of {all_made} caught, {all_caught / all_made:.1%} (95 %: {low:.1%} to {high:.1%})")
 
 
 if __name__ == "__main__":
