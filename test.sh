@@ -71,11 +71,11 @@ if $asan; then
 fi
 
 if $tidy_all; then
-  mapfile -t tidied < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$')
+  mapfile -t tidied < <(printf '%s\n' "${sources[@]}" | grep -E '\.(cpp|cu)$')
 else
   base=$(git merge-base HEAD origin/main 2>/dev/null || git rev-parse HEAD 2>/dev/null || true)
   mapfile -t tidied < <({ git diff --name-only --diff-filter=d "${base:-HEAD}"; git ls-files --others --exclude-standard; } |
-    grep '\.cpp$' | sort -u)
+    grep -E '\.(cpp|cu)$' | sort -u)
 fi
 # What is not built here (no CUDA toolkit) cannot be read either.
 built=()
@@ -85,8 +85,16 @@ done
 left_out=$((${#tidied[@]} - ${#built[@]}))
 tidied=("${built[@]}")
 step "clang-tidy, ${#tidied[@]} files$([ "$left_out" = 0 ] || echo ", $left_out not built here")"
+# tidy FILE: kernels as the emulator's build has them, as C++.
+tidy() {
+  case "$1" in
+    *.cu) clang-tidy-19 --quiet "$1" -- -x c++ -std=c++20 -I"$PWD" -Wno-unknown-pragmas ;;
+    *) clang-tidy-19 -p build/release --quiet "$1" ;;
+  esac
+}
+export -f tidy
 if [ ${#tidied[@]} -gt 0 ]; then
-  printf '%s\n' "${tidied[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-19 -p build/release --quiet 2>build/tidy.log || {
+  printf '%s\n' "${tidied[@]}" | xargs -P "$(nproc)" -n 1 bash -c 'tidy "$1"' tidy 2>build/tidy.log || {
     grep -v 'warnings generated' build/tidy.log >&2
     exit 1
   }
