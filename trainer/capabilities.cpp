@@ -50,6 +50,7 @@ std::string capabilities_json() {
   if (gpus.is_built) {
     cuda["toolkit"] = gpus.cuda;
     cuda["built_with_cudnn"] = gpus.has_cudnn;
+    cuda["architectures"] = gpus.architectures;
   }
   json["precisions"] = nlohmann::ordered_json::array({to_text(Precision::fp32)});
   if (!gpus.names.empty()) json["precisions"].push_back(to_text(Precision::tf32));

@@ -96,6 +96,8 @@ struct GpuPresence {
   std::string why_none;    // where names is empty
   std::string cuda;        // the run time's version
   bool has_cudnn = false;  // was built with it
+  // That this trainer has code for (lib/base/cuda_architectures.h): "80", "90-real".
+  std::vector<std::string> architectures;
 };
 GpuPresence gpu_presence();
 

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/cuda_architectures.h"
 #include "lib/base/error.h"
 #include "trainer/device/cuda/gemm_cache.h"
 #include "trainer/device/cuda/libraries.h"
@@ -46,13 +51,37 @@ std::string why(cudaError_t status) {
   }
 }
 
+// Of CMake's list, "80,90-real" here.
+std::vector<std::string> built_architectures() {
+  std::vector<std::string> all;
+  std::string_view rest = TESSERA_CUDA_ARCHITECTURES;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    all.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return all;
+}
+
 }  // namespace
+
+std::optional<std::string> cuda::no_code_reason(std::span<const std::string> architectures,
+                                                int compute_capability) {
+  if (has_code_for(architectures, compute_capability)) return std::nullopt;
+  const std::string capability = compute_capability_text(compute_capability);
+  const std::string text = fmt::format("its compute capability is {}, this trainer has code for {}",
+                                       capability, architectures_text(architectures));
+  constexpr int kOldest = 80;
+  if (compute_capability < kOldest) return text + "; a GPU from Ampere (A100) on";
+  return text + fmt::format("; a build with -DCMAKE_CUDA_ARCHITECTURES={}", compute_capability);
+}
 
 GpuPresence gpu_presence() {
   GpuPresence presence;
   presence.is_built = true;
   presence.cuda = run_time_version();
   presence.has_cudnn = TESSERA_HAS_CUDNN != 0;
+  presence.architectures = built_architectures();
   int count = 0;  // which a failing call leaves as it is
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
@@ -84,14 +113,9 @@ cudaDeviceProp cuda::select_gpu(int ordinal) {
   check(cudaSetDevice(ordinal), "cudaSetDevice");
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
-  constexpr int kOldest = 8;
-  if (properties.major < kOldest) {
-    throw Error(
-        ExitCode::wrong_device, properties.name,
-        fmt::format("its compute capability is {}.{}, the trainer has code for {}.0 and newer",
-                    properties.major, properties.minor, kOldest),
-        "a GPU from Ampere (A100) on");
-  }
+  const int capability = 10 * properties.major + properties.minor;
+  if (auto reason = no_code_reason(presence.architectures, capability))
+    throw Error(ExitCode::wrong_device, properties.name, *reason);
   return properties;
 }
 

@@ -1,4 +1,6 @@
 // What is said where no GPU is, and that libraries are found where they may be.
+#include "trainer/device/cuda/presence.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -29,6 +31,23 @@ TEST_CASE("without a GPU the reason is told, and how else to go on") {
     CHECK(std::string(error.what()) ==
           "gpu: " + presence.why_none + "; gpu: cpu, or a node with a GPU");
   }
+}
+
+TEST_CASE("a GPU that the build has no code for is told before anything is launched") {
+  const std::vector<std::string> hopper{"90-real"};
+  CHECK_FALSE(cuda::no_code_reason(hopper, 90));
+  CHECK(cuda::no_code_reason(hopper, 80).value() ==
+        "its compute capability is 8.0, this trainer has code for 9.0; a build with "
+        "-DCMAKE_CUDA_ARCHITECTURES=80");
+  const std::vector<std::string> usual{"80", "90-real", "100-real", "120"};
+  CHECK_FALSE(cuda::no_code_reason(usual, 103));
+  CHECK(cuda::no_code_reason(usual, 75).value() ==
+        "its compute capability is 7.5, this trainer has code for 8.0 and newer; a GPU from Ampere "
+        "(A100) on");
+  // That of this build.
+  const std::vector<std::string> built = gpu_presence().architectures;
+  REQUIRE_FALSE(built.empty());
+  CHECK_FALSE(cuda::no_code_reason(built, 90));
 }
 
 TEST_CASE("libraries are looked for in the named folders first, and in Python's packages") {
