@@ -19,6 +19,7 @@
 #include "collect/writer_mosaic.h"
 #include "lib/base/error.h"
 #include "lib/cli/cli_error.h"
+#include "lib/cli/program.h"
 #include "lib/ledger/state.h"
 #include "lib/sweep/identity.h"
 
@@ -292,9 +293,7 @@ int run_show(Options options) {
   return static_cast<int>(ExitCode::ok);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app{
       "Reads the run logs of a project and writes results.csv and results.md with MFU and HFU.",
       "collect"};
@@ -315,20 +314,22 @@ int main(int argc, char** argv) {
   show->add_option("run", options.run, "Name or id of the run, or its folder")->type_name("RUN");
   declare_sources(*show, options);
   try {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::Success& success) {
-      return app.exit(success);
-    } catch (const CLI::ParseError& error) {
-      throw cli::command_line_error(app, error);
-    }
-    cli::refuse_empty_values(app);
-    return show->parsed() ? run_show(options) : run_collect(options);
-  } catch (const Error& error) {
-    fmt::print(stderr, "collect: {}\n", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "collect: {}\n", error.what());
-    return static_cast<int>(ExitCode::internal);
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    throw cli::command_line_error(app, error);
   }
+  cli::refuse_empty_values(app);
+  return show->parsed() ? run_show(options) : run_collect(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return cli::run_program("collect", ExitCode::internal, [&] {
+    const int code = run(argc, argv);
+    if (code == 0) cli::require_printed(ExitCode::io);
+    return code;
+  });
 }

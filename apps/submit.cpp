@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <exception>
 
 #include "apps/doctor_verb.h"
 #include "apps/init_verb.h"
@@ -16,6 +15,7 @@
 #include "apps/submit_run.h"
 #include "apps/submit_verbs.h"
 #include "lib/base/error.h"
+#include "lib/cli/program.h"
 
 namespace {
 
@@ -69,13 +69,9 @@ int run_submit(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run_submit(argc, argv);
-  } catch (const Error& error) {
-    fmt::print(stderr, "submit: {}\n", error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "submit: internal fault: {}\n", error.what());
-    return static_cast<int>(ExitCode::internal);
-  }
+  return cli::run_program("submit", ExitCode::internal, [&] {
+    const int code = run_submit(argc, argv);
+    if (code == 0) cli::require_printed(ExitCode::io);
+    return code;
+  });
 }

@@ -17,6 +17,7 @@
 #include "lib/base/file.h"
 #include "lib/base/numbers.h"
 #include "lib/cli/cli_error.h"
+#include "lib/cli/program.h"
 #include "lib/memory/schedule.h"
 #include "lib/sweep/memory_need.h"
 #include "lib/sweep/run_spec.h"
@@ -266,7 +267,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    app.exit(asked);
+    cli::require_printed(ExitCode::failed);
+    return 0;
   } catch (const CLI::ParseError& error) {
     throw cli::command_line_error(app, error);
   }
@@ -306,21 +309,26 @@ int run(int argc, char** argv) {
   const auto local_ranks =
       static_cast<int>(nproc.empty() ? 1 : require_integer(nproc, "--nproc", 1, kMostLocalRanks));
   if (local_ranks > 1) return run_ranks(local_ranks, argc, argv, spec);
-  if (!pack_files.empty()) return pack(pack_files);
-  if (schedule) return print_schedule(read_spec(spec));
+  // What a run prints is for people alone: its log says all. An answer is what was asked for.
+  const auto answered = [](int code) {
+    if (code == 0) cli::require_printed(ExitCode::failed);
+    return code;
+  };
+  if (!pack_files.empty()) return answered(pack(pack_files));
+  if (schedule) return answered(print_schedule(read_spec(spec)));
   choose_blas_core(argv);
   if (capabilities) {
     std::cout << trainer::capabilities_json() << "\n";
-    return static_cast<int>(ExitCode::ok);
+    return answered(0);
   }
-  if (peak) return measure_peak(threads_of(threads));
+  if (peak) return answered(measure_peak(threads_of(threads)));
   if (bench) {
     trainer::bench(
         {.gpu = on_gpu, .threads = threads_of(threads), .shape = bench_shape(spec), .json = json},
         stdout, json ? stderr : stdout);
-    return static_cast<int>(ExitCode::ok);
+    return answered(0);
   }
-  if (selftest) return check_device(parts, on_gpu, small, threads_of(threads));
+  if (selftest) return answered(check_device(parts, on_gpu, small, threads_of(threads)));
   catch_signals();
   const trainer::Place place = trainer::place_of(trainer::process_environment);
   sweep::RunSpec run_spec = read_spec(spec);
@@ -331,13 +339,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const Error& error) {
-    std::cerr << "trainer: " << error.what() << "\n";
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "trainer: " << error.what() << "\n";
-    return static_cast<int>(ExitCode::failed);
-  }
+  return cli::run_program("trainer", ExitCode::failed, [&] { return run(argc, argv); });
 }
