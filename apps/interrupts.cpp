@@ -1,6 +1,7 @@
 #include "apps/interrupts.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace tessera::apps {
 
