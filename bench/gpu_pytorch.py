@@ -15,9 +15,12 @@ import subprocess
 import sys
 import time
 
-import torch
-from torch import nn
-from torch.nn import functional
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+except ImportError as fault:
+    sys.exit(f"{__doc__}\ngpu_pytorch.py: PyTorch is not here: {fault}")
 
 SEQ = 2048
 VOCAB = 50368

@@ -11,20 +11,27 @@
 #   pytorch   125m and 1b in PyTorch, compiled, at the same microbatch and two larger ones, beside our rows (6 minutes)
 #
 # Rows are printed as they are done and kept in DIR. Variables: TESSERA_CHECK_BIN, the folder of the programs (build/gpu-carry/bin);
-# TESSERA_CHECK_GPU, the catalogue's name of the GPU (h200); TESSERA_CHECK_THREADS, of the CPU's part (all).
+# TESSERA_CHECK_GPU, the name in yamls/gpus.yaml of the GPU that is here (h200): points that it has no memory for are left out;
+# TESSERA_CHECK_THREADS, of the CPU's part (all).
 # Exit codes: 0 all held, 1 something did not or there is no GPU, 2 usage.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { echo "gpu-check.sh: $*" >&2; exit 2; }
-[ $# = 2 ] || fail "usage: scripts/gpu-check.sh correct|bench|pytorch DIR"
+case ${1:-} in
+  -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  correct | bench | pytorch) [ $# = 2 ] || fail "usage: scripts/gpu-check.sh correct|bench|pytorch DIR" ;;
+  *) fail "'${1:-}': correct, bench or pytorch, then a folder for what it finds (--help)" ;;
+esac
 what=$1
-mkdir -p "$2" && out=$(cd "$2" && pwd) || fail "$2: cannot be made"
 bin=${TESSERA_CHECK_BIN:-build/gpu-carry/bin}
 gpu=${TESSERA_CHECK_GPU:-h200}
 threads=${TESSERA_CHECK_THREADS:-$(nproc)}
-[ -x "$bin/trainer" ] || fail "$bin/trainer: not there; build the preset gpu-carry or set TESSERA_CHECK_BIN"
+for program in trainer submit collect; do
+  [ -x "$bin/$program" ] || fail "$bin/$program: not there; build the preset gpu-carry or set TESSERA_CHECK_BIN"
+done
 bin=$(cd "$bin" && pwd)
+grep -q "^$gpu:" yamls/gpus.yaml || fail "TESSERA_CHECK_GPU: '$gpu' is not in yamls/gpus.yaml"
 
 # Where the CUDA libraries are, if the loader does not know: Python's packages, each in a folder of its own.
 if [ -z "${TESSERA_CUDA_LIBRARIES:-}" ] && command -v python3 >/dev/null; then
@@ -36,8 +43,6 @@ PYTHON
   )
   export TESSERA_CUDA_LIBRARIES
 fi
-# Nothing of this machine's own sweeps is touched.
-export TESSERA_STATE_DIR=$out/state XDG_CACHE_HOME=$out/cache
 worst=0
 
 # step SECONDS NAME COMMAND...: its output goes to the screen and to DIR/NAME.txt.
@@ -93,6 +98,7 @@ correct() {
   step 30 bits "$bin/trainer" --selftest --parts bits --gpu --threads "$threads"
 }
 
+# The cluster file of this machine, and a submit that has what all points share.
 cluster_file() {
   cat >"$out/box.yaml" <<YAML
 tessera_cluster: 1
@@ -100,9 +106,8 @@ kind: local
 workspace: $out/runs
 gpus: {$gpu: {per_node: 1}}
 YAML
+  points=("$bin/submit" -c "$out/box.yaml" --gpu_types "$gpu" -g 1 -t bf16 --project check --steps 13 --warmup 3)
 }
-
-points=("$bin/submit" -c "$out/box.yaml" --gpu_types "$gpu" -g 1 -t bf16 --project check --steps 13 --warmup 3)
 
 # A run that a time-out left alone still has the GPU's memory.
 wait_for_gpu() {
@@ -149,8 +154,8 @@ if [ -n "$none" ]; then
   echo "gpu-check.sh: no GPU to check: $none" >&2
   exit 1
 fi
-case $what in
-  correct | bench | pytorch) "$what" ;;
-  *) fail "$what: correct, bench or pytorch" ;;
-esac
+mkdir -p "$2" && out=$(cd "$2" && pwd) || fail "$2: cannot be made"
+# Nothing of this machine's own sweeps is touched.
+export TESSERA_STATE_DIR=$out/state XDG_CACHE_HOME=$out/cache
+"$what"
 exit $worst

@@ -84,8 +84,8 @@ struct GpuOptions {
   std::filesystem::path choice_cache;
 };
 
-// Error(wrong_device) where there is none, with the reason and what to do; Error(unsupported) where
-// a library is missing, or of a trainer that was built without CUDA.
+// Error(unsupported) where there is none or a library is missing, with the reason and what would
+// do, and of a trainer that was built without CUDA; Error(wrong_device) where it cannot be used.
 std::unique_ptr<Gpu> open_gpu(const GpuOptions& options);
 
 // What the trainer can do here, without opening a GPU.

@@ -70,7 +70,7 @@ void accept_place(const Point& point, const Place& place) {
     const GpuPresence there = gpu_presence();
     if (there.names.empty())
       unsupported("gpu", fmt::format("{}: {}", point.gpu, there.why_none),
-                  "cpu, or a node with a GPU");
+                  "a machine with a GPU, or cpu");
   }
   accept_ranks(point, place);
   if (is_gpu && point.gpus > 1) {

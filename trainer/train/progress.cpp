@@ -40,7 +40,9 @@ void Progress::say(const std::string& text) {
 
 void Progress::end(const runlog::Footer& footer) {
   std::string line = fmt::format("{}", to_text(footer.status));
-  if (!footer.reason.empty()) line += fmt::format(" ({})", footer.reason);
+  // What ended the run is a line on stderr already.
+  const bool is_told = out_ == stderr && footer.exit_code != 0;
+  if (!footer.reason.empty() && !is_told) line += fmt::format(" ({})", footer.reason);
   if (footer.steps.measured > 0) {
     line += fmt::format(": {:.0f} tokens/s over {} measured steps",
                         static_cast<double>(footer.steps.tokens) / footer.steps.measured_s,

@@ -12,7 +12,7 @@
 namespace tessera::trainer {
 
 // The GPU that an accepted specification asks for, null if it asks for a CPU. Error(wrong_device)
-// where there is none, or another one than expected.
+// where another one is there than is expected.
 std::unique_ptr<Gpu> open_run_gpu(const sweep::RunSpec& spec);
 
 // What a plan leaves of a GPU's memory: what the specification says, else 2 GiB.

@@ -24,6 +24,16 @@ TEST_CASE("without a run directory the records go to stdout, people's lines to s
   CHECK(result.err.find("ok: ") != std::string::npos);
 }
 
+TEST_CASE("why a run did not start is told once") {
+  sweep::RunSpec spec = small_spec("");
+  spec.point.precision = Precision::amp_fp8;
+  const ProgramResult result = train_spec(spec);
+  CHECK(result.exit_code == 11);
+  CHECK(result.err.starts_with("trainer: point.precision: amp_fp8"));
+  CHECK(result.err.find("precision", result.err.find("precision") + 1) == std::string::npos);
+  CHECK(result.err.ends_with("\nstart-fail\n"));
+}
+
 TEST_CASE("the specification comes from a file, stdin or the environment") {
   const TemporaryFolder folder;
   const std::string json = run_spec_json(small_spec(""));

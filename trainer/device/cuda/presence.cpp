@@ -104,7 +104,8 @@ std::filesystem::path default_choice_cache() {
 cudaDeviceProp cuda::select_gpu(int ordinal) {
   const GpuPresence presence = gpu_presence();
   if (presence.names.empty())
-    throw Error(ExitCode::wrong_device, "gpu", presence.why_none, "gpu: cpu, or a node with a GPU");
+    throw Error(ExitCode::unsupported, "gpu", presence.why_none,
+                "a machine with a GPU, or the CPU");
   if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= presence.names.size()) {
     throw Error(ExitCode::wrong_device, "gpu",
                 fmt::format("GPU {} of {}", ordinal, presence.names.size()),

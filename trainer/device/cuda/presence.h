@@ -11,8 +11,9 @@
 
 namespace tessera::trainer::cuda {
 
-// Makes GPU `ordinal` the thread's and tells what it is. Error(wrong_device) where there is no
-// driver, no such GPU, or one that the trainer has no code for.
+// Makes GPU `ordinal` the thread's and tells what it is. Error(unsupported) where there is no
+// driver or no GPU, Error(wrong_device) where there is no such one, or one that the trainer has no
+// code for.
 cudaDeviceProp select_gpu(int ordinal);
 
 // Why a GPU of that compute capability (90 for 9.0) cannot be used by a trainer that was built for

@@ -27,9 +27,9 @@ TEST_CASE("without a GPU the reason is told, and how else to go on") {
     open_gpu({});
     FAIL("a GPU that is not there");
   } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::wrong_device);
+    CHECK(error.code() == ExitCode::unsupported);
     CHECK(std::string(error.what()) ==
-          "gpu: " + presence.why_none + "; gpu: cpu, or a node with a GPU");
+          "gpu: " + presence.why_none + "; a machine with a GPU, or the CPU");
   }
 }
 
