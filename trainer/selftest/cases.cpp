@@ -305,6 +305,7 @@ std::vector<Case> make_cases() {
   all.push_back(cross_entropy(5, 45, 64, 3));
   all.push_back(cross_entropy(5, 45, 64, 3, 8));
   all.push_back(cross_entropy(2, 9001, 9088, 2, 0));
+  all.push_back(cross_entropy(3, 17'403, 17'536, 2, 0));
   all.push_back(cross_entropy(40, 203, 256, 1));
   all.push_back(cross_entropy(3, 3, 3, 30));
   all.push_back(casts());

@@ -260,7 +260,9 @@ class CudaDevice final : public Gpu {
   }
 
   cuda::Launch launch_on(Stream where) const {
-    return {.stream = stream(where), .multiprocessors = properties_.multiProcessorCount};
+    return {.stream = stream(where),
+            .multiprocessors = properties_.multiProcessorCount,
+            .shared_bytes = static_cast<int>(properties_.sharedMemPerBlockOptin)};
   }
 
   // Products are collected, so that all are timed in one go. Kernels are loaded now (those of

@@ -27,7 +27,10 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kMostThreads = 1024;
 constexpr std::uintptr_t kAccess = 16;
-constexpr std::size_t kMostShared = 48 << 10;
+constexpr std::size_t kMostDeclared = 48 << 10;  // by a kernel: more is had by a launch alone
+constexpr std::size_t kMostShared = 228 << 10;   // of any GPU
+constexpr int kMostCopies = 64;                  // of a thread on their way
+constexpr char kLaunchPlace = 0;                 // stands for the declaration of what a launch has
 #if defined(__SANITIZE_ADDRESS__) || defined(TESSERA_EMULATOR_TSAN)
 constexpr std::size_t kStackBytes = 256 << 10;
 #else
@@ -42,6 +45,12 @@ struct Fiber {
   Place place{"", 0};
   std::uint64_t bits = 0;  // of an exchange
   int lane_bits = 0;
+  // Copies on their way, a ring, and the group of each: that of the next, and how many have ended.
+  Copy copies[kMostCopies] = {};
+  int copy_groups[kMostCopies] = {};
+  int first_copy = 0;
+  int copy_count = 0;
+  int ended_groups = 0;
   void* stack_pointer = nullptr;
   std::byte* stack = nullptr;
   std::size_t stack_bytes = kStackBytes;
@@ -73,6 +82,8 @@ struct Machine {
   const std::function<void()>* body = nullptr;
   std::vector<Fiber> fibers;  // of a block
   int threads = 0;
+  std::size_t most_shared = 0;
+  std::size_t launch_shared = 0;
   int live = 0;
   int at_sync = 0;
   Place sync_place{"", 0};       // of the first thread there
@@ -222,6 +233,7 @@ void fiber_main() {
   __tsan_acquire(&m.tsan_begin);
 #endif
   (*m.body)();
+  if (m.running->copy_count > 0) fail("a thread ends before its copies", &m.running->place);
 #if defined(TESSERA_EMULATOR_TSAN)
   __tsan_release(&m.tsan_end);
 #endif
@@ -291,6 +303,7 @@ void run_block(std::int64_t x, std::int64_t y, Grid grid) {
     fiber.index = {
         .thread = thread, .block_x = x, .block_y = y, .blocks_x = grid.x, .blocks_y = grid.y};
     fiber.turn = false;
+    fiber.first_copy = fiber.copy_count = fiber.ended_groups = 0;
     prepare_stack(fiber);
     wake(fiber);
   }
@@ -311,12 +324,20 @@ const Current& current() {
   return machine().running->index;
 }
 
-void run_grid(const char* kernel, Grid grid, int threads, const std::function<void()>& body) {
+void run_grid(const char* kernel, Grid grid, int threads, int most_shared,
+              const std::function<void()>& body) {
   Machine& m = machine();
   m.kernel = kernel;
   m.body = &body;
   m.threads = threads;
   m.random = options().seed;
+  m.most_shared = static_cast<std::size_t>(most_shared);
+  m.launch_shared = grid.shared_bytes;
+  if (m.most_shared > kMostShared)
+    fail(fmt::format("{} bytes of shared memory a block, no GPU has more than {}", m.most_shared,
+                     kMostShared));
+  if (m.launch_shared > m.most_shared)
+    fail(fmt::format("{} bytes of shared memory, {} are there", m.launch_shared, m.most_shared));
   if (threads < kWarp || threads > kMostThreads || threads % kWarp != 0)
     fail(fmt::format("blocks of {} threads", threads));
   constexpr unsigned kMostX = (1U << 31) - 1;
@@ -397,6 +418,34 @@ std::uint64_t exchange(std::uint64_t bits, int lane_bits, Place place) {
   return me.bits;
 }
 
+void* launch_shared_memory() {
+  return shared_memory(&kLaunchPlace, machine().launch_shared);
+}
+
+void copy_ahead(void* to, const void* from, Place place) {
+  Fiber& me = *machine().running;
+  if (me.copy_count == kMostCopies)
+    fail(fmt::format("more than {} copies of a thread on their way", kMostCopies), &place);
+  const int at = (me.first_copy + me.copy_count++) % kMostCopies;
+  me.copies[at] = {to, from};
+  me.copy_groups[at] = me.ended_groups;
+  me.place = place;
+}
+
+void end_copies() {
+  ++machine().running->ended_groups;
+}
+
+const Copy* due_copy(int groups) {
+  Fiber& me = *machine().running;
+  if (me.copy_count == 0 || me.copy_groups[me.first_copy] >= me.ended_groups - groups)
+    return nullptr;
+  const Copy* const due = &me.copies[me.first_copy];
+  me.first_copy = (me.first_copy + 1) % kMostCopies;
+  --me.copy_count;
+  return due;
+}
+
 void* shared_memory(const void* place, std::size_t bytes) {
   Machine& m = machine();
   for (const Shared& known : m.shared) {
@@ -405,9 +454,17 @@ void* shared_memory(const void* place, std::size_t bytes) {
     return known.memory.get();
   }
   std::size_t before = 0;
-  for (const Shared& known : m.shared) before += ceil_to_access(known.bytes);
-  if (before + bytes > kMostShared)
-    fail(fmt::format("{} bytes of shared memory, {} are there", before + bytes, kMostShared));
+  std::size_t declared = 0;  // by the kernel
+  for (const Shared& known : m.shared) {
+    before += ceil_to_access(known.bytes);
+    if (known.place != &kLaunchPlace) declared += ceil_to_access(known.bytes);
+  }
+  if (place != &kLaunchPlace) {
+    declared += bytes;
+    const std::size_t there = std::min(kMostDeclared, m.most_shared - m.launch_shared);
+    if (declared > there)
+      fail(fmt::format("{} bytes of shared memory, {} are there", declared, there));
+  }
 #if defined(TESSERA_EMULATOR_TSAN)
   m.shared.push_back({place, bytes, {m.tsan_shared.get() + before, [](void*) {}}});
 #else

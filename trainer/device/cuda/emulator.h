@@ -6,7 +6,8 @@
 // and thread, and where: a sync() or shuffle that not all come to, a 16-byte access to an address
 // that is no multiple of 16. Shared memory begins as NaN. Under the address sanitizer every byte
 // out of bounds is caught, under the thread sanitizer (of the kernels alone) every pair of accesses
-// to one address that no sync() orders.
+// to one address that no sync() orders. Copies to shared memory happen when they are waited for, as
+// late as they may.
 //
 // Not emulated: speed, other types than kernels use, order of memory between blocks. x86-64 only.
 // All of one launch runs on the calling thread; two threads may not launch at once.
@@ -45,13 +46,26 @@ struct Current {
 };
 const Current& current();
 
-void run_grid(const char* kernel, Grid grid, int threads, const std::function<void()>& body);
+// most_shared: bytes of a block, Launch's.
+void run_grid(const char* kernel, Grid grid, int threads, int most_shared,
+              const std::function<void()>& body);
 
 void sync(Place place);
 // The bits of the lane whose number differs from the caller's in `lane_bits`.
 std::uint64_t exchange(std::uint64_t bits, int lane_bits, Place place);
 // `bytes` of the block for the declaration `place`: the same for all of its threads.
 void* shared_memory(const void* place, std::size_t bytes);
+// The Grid's shared_bytes of the block.
+void* launch_shared_memory();
+// Copies of the running thread, which simt.h carries out.
+struct Copy {
+  void* to;
+  const void* from;
+};
+void copy_ahead(void* to, const void* from, Place place);
+void end_copies();
+// The next that is not of its last `groups` groups, which then counts as done; null: there is none.
+const Copy* due_copy(int groups);
 void check_aligned(const void* address, Place place);
 
 }  // namespace tessera::trainer::cuda::emulator

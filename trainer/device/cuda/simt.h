@@ -11,9 +11,10 @@
 // blocks (x, y). SIMT_KERNEL(kThreads, kBlocks) says that it is enough for a multiprocessor to hold
 // kBlocks of them: the compiler then takes registers for loads that are on their way, which it else
 // issues one after another to save them. A kernel may use thread(), block(), block_y(), blocks(),
-// blocks_y(), SIMT_SHARED, sync(), shuffle_xor(), 16-byte loads and stores, the approximations
-// below and <cmath>. Every thread of a block must come to every sync(), every lane of a warp to
-// every shuffle_xor(). No atomics: sums have one order, so their bits are the same in every run.
+// blocks_y(), SIMT_SHARED, launch_shared(), sync(), shuffle_xor(), 16-byte loads, stores and copies
+// to shared memory, the approximations below and <cmath>. Every thread of a block must come to
+// every sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one order, so
+// their bits are the same in every run.
 #pragma once
 
 #include <cmath>
@@ -108,6 +109,29 @@ SIMT_FUNCTION void store_words(void* to, const Words& w) {
                  "r"(w.at[3])
                : "memory");
 }
+// The Grid's shared_bytes of the block, at a multiple of 16.
+SIMT_FUNCTION Words* launch_shared() {
+  extern __shared__ Words tessera_launch_shared[];
+  return tessera_launch_shared;
+}
+// 16 bytes from global to shared memory, without a register and without waiting: bytes on their way
+// are bounded by shared memory alone. A thread's copies since its last end_copies() are a group;
+// wait_copies<n>() returns when all of its groups but the last n are there, for this thread alone.
+// Neither source nor target may change until then, and a thread waits for all before it ends.
+SIMT_FUNCTION void copy_ahead(Words* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+SIMT_FUNCTION void end_copies() {
+  asm volatile("cp.async.commit_group;" : : : "memory");
+}
+template <int kGroups>
+SIMT_FUNCTION void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
+}
 SIMT_FUNCTION float as_float(std::uint32_t bits) {
   return __uint_as_float(bits);
 }
@@ -143,13 +167,22 @@ SIMT_FUNCTION float root(float x) {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             const Launch& where, Arguments... arguments) {
+  if (grid.shared_bytes > 0) {
+    // Of what a multiprocessor has for both, all to shared memory and none to the first cache.
+    const auto set = [&](cudaFuncAttribute which, int value) {
+      check_launch(name, static_cast<int>(cudaFuncSetAttribute(
+                             reinterpret_cast<const void*>(kernel), which, value)));
+    };
+    set(cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
+    set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  }
   if (where.load_only) {
     cudaFuncAttributes attributes;
     check_launch(name, static_cast<int>(cudaFuncGetAttributes(
                            &attributes, reinterpret_cast<const void*>(kernel))));
     return;
   }
-  kernel<<<dim3(grid.x, grid.y), dim3(static_cast<unsigned>(threads)), 0,
+  kernel<<<dim3(grid.x, grid.y), dim3(static_cast<unsigned>(threads)), grid.shared_bytes,
            static_cast<cudaStream_t>(where.stream)>>>(static_cast<Parameters>(arguments)...);
   check_launch(name, static_cast<int>(cudaGetLastError()));
 }
@@ -217,6 +250,24 @@ inline void store_words(void* to, const Words& w, const char* file = __builtin_F
   emulator::check_aligned(to, {file, line});
   *static_cast<Words*>(to) = w;
 }
+inline Words* launch_shared() {
+  return static_cast<Words*>(emulator::launch_shared_memory());
+}
+inline void copy_ahead(Words* to, const void* from, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+  emulator::check_aligned(to, {file, line});
+  emulator::check_aligned(from, {file, line});
+  emulator::copy_ahead(to, from, {file, line});
+}
+inline void end_copies() {
+  emulator::end_copies();
+}
+// Here the bytes move, as late as they may: who does not wait for them finds what was there before.
+template <int kGroups>
+void wait_copies() {
+  while (const emulator::Copy* const due = emulator::due_copy(kGroups))
+    *static_cast<Words*>(due->to) = *static_cast<const Words*>(due->from);
+}
 inline std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
 }
@@ -240,7 +291,8 @@ template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             const Launch& where, Arguments... arguments) {
   if (where.load_only) return;
-  emulator::run_grid(name, grid, threads, [&] { kernel(static_cast<Parameters>(arguments)...); });
+  emulator::run_grid(name, grid, threads, where.shared_bytes,
+                     [&] { kernel(static_cast<Parameters>(arguments)...); });
 }
 
 #endif

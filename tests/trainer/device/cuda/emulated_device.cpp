@@ -56,11 +56,19 @@ class EmulatedAttention final : public cuda::PlainAttention {
   std::vector<cuda::BatchedGemm> announced_;
 };
 
+// Of a block: what no row of a case is too long for, and what the longest are in part, of f32 and
+// of bf16.
+constexpr int kMuchShared = 227 << 10;
+constexpr int kLittleShared = 34 << 10;
+
 class EmulatedDevice final : public Device {
  public:
   EmulatedDevice(int multiprocessors, AttentionWorkspace attention)
       : cpu_(cpu_device(1)),
-        launch_{.stream = nullptr, .multiprocessors = multiprocessors},
+        launch_{.stream = nullptr,
+                .multiprocessors = multiprocessors,
+                .load_only = false,
+                .shared_bytes = multiprocessors == 1 ? kLittleShared : kMuchShared},
         attention_(attention),
         info_(cpu_->info()) {
     info_.kind = "cpu";  // executes at issue

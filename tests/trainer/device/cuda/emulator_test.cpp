@@ -116,6 +116,31 @@ TEST_CASE("shared memory that nobody wrote is NaN") {
   for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::isnan(x[i]) == (i == 5));
 }
 
+TEST_CASE("copies to shared memory are there when they have been waited for, and not before") {
+  const std::vector<float> x = numbers();
+  const std::size_t half = x.size() / 2;
+  const std::vector<float> all = run("copied", Order::random);
+  const std::vector<float> part = run("copied in part", Order::random);
+  const std::vector<float> none = run("copied without waiting", Order::random);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float mirrored = x[x.size() - 1 - i];
+    CHECK(all[i] == mirrored);
+    // The second half's numbers, which the first reads, were still on their way.
+    CHECK(std::isnan(part[i]) == (i < half));
+    if (i >= half) CHECK(part[i] == mirrored);
+    CHECK(std::isnan(none[i]));
+  }
+  const std::vector<float> forward = run("unsynced copy", Order::forward);
+  CHECK_FALSE(same_bits(forward, run("unsynced copy", Order::reversed)));
+}
+
+TEST_CASE("copies that nobody waits for, too many and misplaced ones end the program") {
+  check_ends_with("open group", "a thread ends before its copies at ");
+  check_ends_with("copies at end", "thread 7)");
+  check_ends_with("misaligned copy", "a 16-byte access to 0x");
+  check_ends_with("many copies", "more than 64 copies of a thread on their way");
+}
+
 TEST_CASE("a sync() that not all threads come to ends the program") {
   check_ends_with("two syncs", "one thread is at the sync() at ");
   check_ends_with("two syncs", "planted.cpp:");
@@ -139,6 +164,10 @@ TEST_CASE("an access by 16 bytes between multiples of them ends the program") {
 
 TEST_CASE("a launch that no GPU takes ends the program") {
   check_ends_with("too much shared", "65536 bytes of shared memory");
+  check_ends_with("too much shared by launch", "49168 bytes of shared memory, 49152 are there");
+  check_ends_with("too much shared together", "32 bytes of shared memory, 0 are there");
+  check_ends_with("too much shared for any", "no GPU has more than 233472");
+  CHECK(run("much shared", Order::forward) == numbers());
   check_ends_with("block of 48", "blocks of 48 threads");
   check_ends_with("block of 1056", "blocks of 1056 threads");
   check_ends_with("empty grid", "a grid of 0 x 1 blocks");
@@ -147,12 +176,15 @@ TEST_CASE("a launch that no GPU takes ends the program") {
 
 #if defined(__SANITIZE_ADDRESS__)
 TEST_CASE("the address sanitizer finds an access beyond shared memory") {
-  const End end = end_of("shared out of bounds");
-  CHECK(WIFEXITED(end.status));
-  CHECK(WEXITSTATUS(end.status) != 0);
-  // The undefined-behaviour sanitizer, where it is there too, comes first.
-  const bool found = end.errors.find("heap-buffer-overflow") != std::string::npos ||
-                     end.errors.find("out of bounds for type") != std::string::npos;
-  CHECK_MESSAGE(found, end.errors);
+  for (const char* name : {"shared out of bounds", "copy out of bounds"}) {
+    CAPTURE(name);
+    const End end = end_of(name);
+    CHECK(WIFEXITED(end.status));
+    CHECK(WEXITSTATUS(end.status) != 0);
+    // The undefined-behaviour sanitizer, where it is there too, comes first.
+    const bool found = end.errors.find("heap-buffer-overflow") != std::string::npos ||
+                       end.errors.find("out of bounds for type") != std::string::npos;
+    CHECK_MESSAGE(found, end.errors);
+  }
 }
 #endif

@@ -126,11 +126,75 @@ void too_much_shared(float* x) {
   second[thread()] = x[thread()];
 }
 
+// A group of the first half of the block's numbers and one of the second, by each thread one copy
+// of four of either; kLeft groups may be on their way when it reads them.
+template <int kLeft>
+void copied(float* x) {
+  constexpr int kHalf = kThreads / 2;
+  Words* const words = launch_shared();
+  if (thread() < kHalf / 4) copy_ahead(words + thread(), x + thread() * 4);
+  end_copies();
+  if (thread() < kHalf / 4) copy_ahead(words + kHalf / 4 + thread(), x + kHalf + thread() * 4);
+  end_copies();
+  wait_copies<kLeft>();
+  sync();
+  const int from = kThreads - 1 - thread();
+  const float value = as_float(words[from / 4].at[from % 4]);
+  sync();
+  wait_copies<0>();
+  x[thread()] = value;
+}
+
+// Not in a group that has ended, so that no wait is for it.
+void open_group(float* x) {
+  copy_ahead(launch_shared() + thread() / 4, x + thread() / 4 * 4);
+  wait_copies<0>();
+}
+
+void copies_at_end(float* x) {
+  if (thread() == 7) copy_ahead(launch_shared(), x);
+  end_copies();
+}
+
+void misaligned_copy(float* x) {
+  if (thread() == 5) copy_ahead(launch_shared(), x + 2);
+  end_copies();
+  wait_copies<0>();
+}
+
+void many_copies(float* x) {
+  for (int i = 0; i < 65; ++i) copy_ahead(launch_shared(), x);
+}
+
+// Another thread's copies are there after a sync() only.
+void unsynced_copy(float* x) {
+  Words* const words = launch_shared();
+  if (thread() % 4 == 0) copy_ahead(words + thread() / 4, x + thread());
+  end_copies();
+  wait_copies<0>();
+  const float value = as_float(words[thread() / 4].at[thread() % 4]);
+  sync();
+  x[thread()] = value;
+}
+
+void copy_out_of_bounds(float* x) {
+  copy_ahead(launch_shared() + thread(), x);
+  end_copies();
+  wait_copies<0>();
+}
+
 void nothing(float* /*x*/) {}
 
 template <void (*kKernel)(float*), int kBlock = kThreads, unsigned kGridX = 1, unsigned kGridY = 1>
 void run(float* x) {
   launch("planted", kKernel, Grid{kGridX, kGridY}, kBlock, {}, x);
+}
+
+// With shared memory by the launch.
+template <void (*kKernel)(float*), unsigned kBytes = kThreads * sizeof(float),
+          int kThere = 48 << 10>
+void run_with(float* x) {
+  launch("planted", kKernel, Grid{1, 1, kBytes}, kThreads, {.shared_bytes = kThere}, x);
 }
 
 constexpr Planted kPlanted[] = {
@@ -155,6 +219,19 @@ constexpr Planted kPlanted[] = {
     {"block of 1056", run<nothing, 1056>},
     {"empty grid", run<nothing, kThreads, 0>},
     {"grid too high", run<nothing, 32, 1, 65536>},
+    {"copied", run_with<copied<0>>},
+    {"copied in part", run_with<copied<1>>},
+    {"copied without waiting", run_with<copied<2>>},
+    {"open group", run_with<open_group>},
+    {"copies at end", run_with<copies_at_end>},
+    {"misaligned copy", run_with<misaligned_copy>},
+    {"many copies", run_with<many_copies>},
+    {"unsynced copy", run_with<unsynced_copy>},
+    {"copy out of bounds", run_with<copy_out_of_bounds>},
+    {"much shared", run_with<nothing, 200 << 10, 227 << 10>},
+    {"too much shared by launch", run_with<nothing, (48 << 10) + 16>},
+    {"too much shared together", run_with<summed, 48 << 10>},
+    {"too much shared for any", run_with<nothing, 16, 229 << 10>},
 };
 
 }  // namespace

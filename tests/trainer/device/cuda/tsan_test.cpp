@@ -46,7 +46,7 @@ End end_of(const char* first, const char* second = nullptr) {
 }  // namespace
 
 TEST_CASE("the thread sanitizer finds planted races") {
-  for (const char* name : {"unsynced read", "shuffle as fence", "same address"}) {
+  for (const char* name : {"unsynced read", "shuffle as fence", "same address", "unsynced copy"}) {
     CAPTURE(name);
     const End end = end_of("planted", name);
     CHECK_MESSAGE(end.exit_code == kRaceFound, end.output);
@@ -56,7 +56,7 @@ TEST_CASE("the thread sanitizer finds planted races") {
 }
 
 TEST_CASE("the thread sanitizer finds no race in kernels that are right") {
-  for (const char* name : {"rotated", "summed", "by warps"}) {
+  for (const char* name : {"rotated", "summed", "by warps", "copied"}) {
     CAPTURE(name);
     const End end = end_of("planted", name);
     CHECK_MESSAGE(end.exit_code == 0, end.output);

@@ -42,6 +42,21 @@ SIMT_FUNCTION Raw<T> load_raw(const T* from) {
     raw.words[i] = load_words(from + i * (kPack / Raw<T>::kWords));
   return raw;
 }
+// To shared memory, and from there: word i of the pack at to[i * step]. A thread's group of copies
+// ends with end_copies().
+template <class T>
+SIMT_FUNCTION void copy_raw_ahead(Words* to, int step, const T* from) {
+  SIMT_UNROLL
+  for (int i = 0; i < Raw<T>::kWords; ++i)
+    copy_ahead(to + i * step, from + i * (kPack / Raw<T>::kWords));
+}
+template <class T>
+SIMT_FUNCTION Raw<T> load_shared(const Words* from, int step) {
+  Raw<T> raw;
+  SIMT_UNROLL
+  for (int i = 0; i < Raw<T>::kWords; ++i) raw.words[i] = from[i * step];
+  return raw;
+}
 template <class T>
 SIMT_FUNCTION void store_raw(T* to, const Raw<T>& raw) {
   SIMT_UNROLL
@@ -178,10 +193,11 @@ struct Packs {
     constexpr int kThreadsHeld = 2048;
     const std::int64_t most =
         std::int64_t{where.multiprocessors} * (blocks > 0 ? blocks : kThreadsHeld / threads);
+    // Rounded down: one block more than the GPU holds would run alone, as long as all the others.
     const std::int64_t x =
         std::clamp<std::int64_t>(ceil_div(ceil_div(cols, kPack), threads), 1, most);
     constexpr std::int64_t kMostY = 65535;
-    const std::int64_t y = std::clamp<std::int64_t>(ceil_div(most, x), 1, std::min(rows, kMostY));
+    const std::int64_t y = std::clamp<std::int64_t>(most / x, 1, std::min(rows, kMostY));
     return {static_cast<unsigned>(x), static_cast<unsigned>(y)};
   }
 };

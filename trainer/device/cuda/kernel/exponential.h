@@ -1,4 +1,4 @@
-// Sums of exponentials without overflow, of values that come a pack at a time: softmax and the
+// Sums of exponentials without overflow, of values that come some packs at a time: softmax and the
 // loss.
 #pragma once
 
@@ -21,13 +21,14 @@ struct SumOfExponentials {
   float largest = -INFINITY;
   float sum = 0;
 
-  SIMT_FUNCTION void add(const float (&value)[kPack]) {
+  template <int kCount>
+  SIMT_FUNCTION void add(const float (&value)[kCount]) {
     float most = largest;
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) most = std::fmax(most, value[i]);
+    for (int i = 0; i < kCount; ++i) most = std::fmax(most, value[i]);
     float added = 0;
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) added += exponential(value[i] - base_of(most));
+    for (int i = 0; i < kCount; ++i) added += exponential(value[i] - base_of(most));
     sum = sum * exponential(largest - base_of(most)) + added;
     largest = most;
   }
