@@ -1,5 +1,6 @@
 #include "trainer/device/ops.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -63,13 +64,16 @@ Cost cost_of(const ActForward& o) {
 Cost cost_of(const ActBackward& o) {
   return {0, bytes(o.x) + bytes(o.dy) + bytes(o.dx)};
 }
-// Of the tables, only the rows that are looked up: at least one each, at most the whole table.
+// Of the tables, only the rows that are looked up, as if all tokens of the batch differed.
 Cost cost_of(const Embed& o) {
   return {0, bytes(o.tokens) + 2 * bytes(o.y)};
 }
+// Rows of a table that is added to are read and written where there is a token.
 Cost cost_of(const EmbedBackward& o) {
+  Tensor added = o.dtable;
+  added.rows = std::min(o.dtable.rows, o.dy.rows);
   return {0, bytes(o.order) + bytes(o.starts) + bytes(o.dy) +
-                 (o.accumulate_table ? 0 : bytes(o.dtable)) +
+                 (o.accumulate_table ? bytes(added, true) : bytes(o.dtable)) +
                  bytes(o.dpositions, o.accumulate_positions)};
 }
 Cost cost_of(const CrossEntropy& o) {

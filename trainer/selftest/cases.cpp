@@ -107,16 +107,17 @@ Case activation_in_place(model::Activation kind, std::int64_t cols, bool onto_x)
   return c;
 }
 
-// The last three tokens never come; of frequent ones, every third row's is one and the same.
+// Many tokens never come, among them the last three; of frequent ones, every third row's is one and
+// the same. more: rows behind the last whole sequence.
 Case embedding(std::int64_t batch, std::int64_t seq, std::int64_t cols, bool positions,
-               bool accumulate, bool frequent = false) {
+               bool accumulate, bool frequent = false, std::int64_t more = 0) {
   Case c;
-  c.name = "embedding " + std::to_string(batch * seq) + "x" + std::to_string(cols) +
+  c.name = "embedding " + std::to_string(batch * seq + more) + "x" + std::to_string(cols) +
            (positions ? " positions" : "") + (accumulate ? " accumulate" : "") +
            (frequent ? " frequent" : "");
   c.build = [=](Arena& a) {
-    constexpr std::int32_t kVocab = 29;
-    const std::int64_t rows = batch * seq;
+    constexpr std::int32_t kVocab = 75;
+    const std::int64_t rows = batch * seq + more;
     auto tokens = token_list(rows, kVocab - 3);
     for (std::size_t t = 0; t < tokens.size() && frequent; t += 3) tokens[t] = 4;
     std::vector<std::int32_t> order(tokens.size());
@@ -298,9 +299,10 @@ std::vector<Case> make_cases() {
       all.push_back(embedding(3, 21, 37, positions, accumulate));
     }
   }
-  all.push_back(embedding(2, 60, 40, true, false, true));
-  all.push_back(embedding(2, 60, 40, true, true, true));
-  all.push_back(embedding(2, 60, 37, false, true, true));
+  all.push_back(embedding(2, 120, 40, true, false, true));
+  all.push_back(embedding(2, 120, 40, true, true, true));
+  all.push_back(embedding(2, 120, 37, false, true, true));
+  all.push_back(embedding(5, 11, 264, true, true, true, 7));
   all.push_back(embedding(2, 2, 16'424, true, true));
   all.push_back(cross_entropy(5, 45, 64, 3));
   all.push_back(cross_entropy(5, 45, 64, 3, 8));

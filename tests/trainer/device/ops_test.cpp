@@ -73,6 +73,23 @@ TEST_CASE("bytes of a norm between an f32 residual stream and bf16 branches") {
   CHECK(total(access(backward).reads) == 16 * 8 * (2 + 4 + 4) + 4 * 8 + 4 * 16);
 }
 
+TEST_CASE("bytes of an embedding's gradient: rows without a token count where zeros are written") {
+  const Tensor order = at(4096, 1, 12, DType::i32);
+  const Tensor dy = at(8192, 12, 8, DType::bf16);
+  const Tensor dpositions = at(12288, 5, 8, DType::f32);
+  const auto bytes = [&](std::int64_t vocab, bool accumulate) {
+    const Tensor starts = at(16384, 1, vocab + 1, DType::i32);
+    const Tensor dtable = at(32768, vocab, 8, DType::f32);
+    return cost(EmbedBackward{order, starts, dy, dtable, dpositions, 4, accumulate, accumulate})
+               .bytes -
+           (4 * 12 + 4 * (vocab + 1) + 12 * 8 * 2);
+  };
+  CHECK(bytes(100, false) == (100 + 5) * 8 * 4);
+  CHECK(bytes(100, true) == (12 + 5) * 8 * 4 * 2);
+  CHECK(bytes(10, true) == (10 + 5) * 8 * 4 * 2);
+  CHECK(bytes(10, false) == (10 + 5) * 8 * 4);
+}
+
 // MPT's gen_slopes for 4 and for 6 heads.
 TEST_CASE("ALiBi's slopes") {
   const double four[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256};

@@ -115,6 +115,24 @@ SIMT_FUNCTION void store(T* to, std::int64_t left, const float (&from)[kPack]) {
   }
 }
 
+// A pack on its way: several of them take few registers, and the loads of all are issued before the
+// first is waited for. 0 where nothing was loaded.
+template <bool kPacked, class T>
+struct Fetched {
+  Raw<T> raw = {};
+  SIMT_FUNCTION void fetch(const T* from, std::int64_t /*left*/) { raw = load_raw(from); }
+  SIMT_FUNCTION void get(float (&to)[kPack]) const { unpack(raw, to); }
+};
+template <class T>
+struct Fetched<false, T> {
+  float value[kPack] = {};
+  SIMT_FUNCTION void fetch(const T* from, std::int64_t left) { load<false>(from, left, value); }
+  SIMT_FUNCTION void get(float (&to)[kPack]) const {
+    SIMT_UNROLL
+    for (int i = 0; i < kPack; ++i) to[i] = value[i];
+  }
+};
+
 // What comes back when the pack is stored as T and loaded again.
 template <class T>
 SIMT_FUNCTION void round_to(float (&pack)[kPack]) {
