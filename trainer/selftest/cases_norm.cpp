@@ -152,6 +152,7 @@ std::vector<Case> norm_cases() {
   // A thread with several packs, held or not; rows of several turns by elements.
   for (const bool wide : {false, true}) {
     all.push_back(norm({Norm::layernorm, 3, 2088, Residual::add, true, wide, 8}));
+    all.push_back(norm({Norm::layernorm, 21, 2088, Residual::in_place, true, wide, 8}));
     all.push_back(norm({Norm::layernorm, 3, 4160, Residual::in_place, true, wide, 8}));
     all.push_back(norm({Norm::layernorm, 3, 8392, Residual::add, true, wide, 8}));
     all.push_back(norm({Norm::layernorm, 3, 16496, Residual::in_place, true, wide, 8}));

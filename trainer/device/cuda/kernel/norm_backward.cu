@@ -2,7 +2,9 @@
 // h)) + dsum_in, without mean(g) for RMSNorm; dgain = sum of dy h, dbias = sum of dy over rows.
 //
 // A block has a part of the rows, so that each of its threads sums the dgain and dbias of its own
-// columns in registers. Rounded once: dsum; dgain and dbias, to f32.
+// columns in registers. Rows come ahead, by copies to shared memory: a row is used twice, with a
+// sum over the block between, in whose time nothing else would be on its way. Rounded once: dsum;
+// dgain and dbias, to f32.
 #include "trainer/device/cuda/kernel/norm.h"
 #include "trainer/device/cuda/kernel/sums.h"
 #include "trainer/device/parts.h"
@@ -26,27 +28,53 @@ struct Arguments {
   float inverse_cols;
   int warps;
   int groups;
+  int stages;  // rows of a group that are in shared memory or on their way there; 0: none
 };
 
-// A thread's part of a row as it is in memory; 0 beyond the end of the row or the part.
+// A thread's part of a row in shared memory: of each pack the words of dy, of sum and of dsum_in.
 template <int kPacks, class R, class S>
-struct Held {
-  Raw<S> dy[kPacks];
-  Raw<R> sum[kPacks];
-};
+struct Stage {
+  static constexpr int kSum = Raw<S>::kWords;
+  static constexpr int kDsumIn = kSum + Raw<R>::kWords;
+  static constexpr int kWords = kDsumIn + Raw<R>::kWords;                           // of a pack
+  static constexpr int kBytes = kPacks * kWords * static_cast<int>(sizeof(Words));  // of a thread
 
-template <int kPacks, class R, class S>
-SIMT_FUNCTION Held<kPacks, R, S> fetch(const Arguments<R, S>& a, std::int64_t row, InRow at,
-                                       int cols) {
-  Held<kPacks, R, S> held = {};
-  SIMT_UNROLL
-  for (int p = 0; p < kPacks; ++p) {
-    const int col = at.column(p);
-    if (col >= cols) continue;
-    held.dy[p] = load_raw(a.dy.row(row) + col);
-    held.sum[p] = load_raw(a.sum.row(row) + col);
+  Words* words;
+  int step;  // from word to word: so many threads take neighbouring ones
+
+  SIMT_FUNCTION Words* at(int pack, int word) const {
+    return words + (pack * kWords + word) * step;
   }
-  return held;
+  SIMT_FUNCTION void fetch(const Arguments<R, S>& a, std::int64_t row, InRow in, int cols) const {
+    SIMT_UNROLL
+    for (int p = 0; p < kPacks; ++p) {
+      const int col = in.column(p);
+      if (col >= cols) continue;
+      copy_raw_ahead(at(p, 0), step, a.dy.row(row) + col);
+      copy_raw_ahead(at(p, kSum), step, a.sum.row(row) + col);
+      if (a.dsum_in) copy_raw_ahead(at(p, kDsumIn), step, a.dsum_in.row(row) + col);
+    }
+    end_copies();
+  }
+};
+constexpr int kMostStages = 4;
+
+// Waits for all groups of copies but the last stages - 1.
+SIMT_FUNCTION void wait_for_stage(int stages) {
+  if (stages == 1) wait_copies<0>();
+  if (stages == 2) wait_copies<1>();
+  if (stages == 3) wait_copies<2>();
+  if (stages == 4) wait_copies<3>();
+}
+
+// Of a row; 0 beyond the end of the part.
+struct Statistics {
+  float mean;
+  float rstd;
+};
+template <class R, class S>
+SIMT_FUNCTION Statistics statistics_of(const Arguments<R, S>& a, std::int64_t row, bool there) {
+  return {there && a.mean != nullptr ? a.mean[row] : 0, there ? a.rstd[row] : 0};
 }
 
 // g, h and what they add to the sums.
@@ -81,43 +109,51 @@ SIMT_FUNCTION Two means_of(const Arguments<R, S>& a, Two row_sums, int buffer, I
   return {a.mean != nullptr ? sums.a * a.inverse_cols : 0, sums.b * a.inverse_cols};
 }
 
+// Threads of a block: so few that a multiprocessor has registers for two blocks, where that can be.
+constexpr int kThreads = 384;
+template <int kPacks>
+constexpr int kMostThreads = kPacks <= 2 ? kThreads : kMostNormThreads;
+template <int kPacks, class S>
+constexpr int kBlocks = kPacks * sizeof(S) <= 4 ? 2 : 1;
+
 template <int kPacks, class R, class S>
-SIMT_KERNEL(kMostNormThreads, (kPacks == 1 ? 2 : 1))
+SIMT_KERNEL(kMostThreads<kPacks>, (kBlocks<kPacks, S>))
 void norm_backward(Arguments<R, S> a) {
-  // The row is in registers, and the next one on its way there; where they would not do, the row is
-  // read from the cache when it is used again.
-  constexpr bool kHeld = kPacks < 4 && sizeof(R) < sizeof(float);
+  using OfThread = Stage<kPacks, R, S>;
   const InRow at = in_row(a.warps);
   const RowRange range = rows_of_part(a.rows, block(), blocks());
   const int rows = static_cast<int>(range.end - range.begin);
   const auto cols_of = [&](int of_part) { return of_part < rows ? static_cast<int>(a.cols) : 0; };
+  const int threads = a.groups * a.warps * kWarp;
+  const auto stage_at = [&](int stage) {
+    return OfThread{launch_shared() + stage * threads * kPacks * OfThread::kWords + thread(),
+                    threads};
+  };
+  // A thread reads of shared memory what itself has copied.
+  const auto fetch = [&](int stage, int of_part) {
+    stage_at(stage).fetch(a, range.begin + of_part, at, cols_of(of_part));
+  };
+  for (int stage = 0; stage < a.stages; ++stage) fetch(stage, stage * a.groups + at.group);
   float dgain[kPacks][kPack] = {};
   float dbias[kPacks][kPack] = {};
-  Held<kPacks, R, S> now;
-  if constexpr (kHeld) now = fetch<kPacks>(a, range.begin + at.group, at, cols_of(at.group));
   int buffer = 0;
+  int stage = 0;
+  Statistics next = statistics_of(a, range.begin + at.group, at.group < rows);
   for (int first = 0; first < rows; first += a.groups) {
-    const int cols = cols_of(first + at.group);
-    const std::int64_t row = range.begin + first + at.group;
-    Held<kPacks, R, S> next;
-    Raw<R> dsum_in[kPacks] = {};
-    if constexpr (kHeld) {
-      SIMT_UNROLL
-      for (int p = 0; p < kPacks; ++p) {
-        if (a.dsum_in && at.column(p) < cols)
-          dsum_in[p] = load_raw(a.dsum_in.row(row) + at.column(p));
-      }
-      next = fetch<kPacks>(a, row + a.groups, at, cols_of(first + a.groups + at.group));
-    }
-    const float mean = a.mean != nullptr && cols > 0 ? a.mean[row] : 0;
-    const float rstd = cols > 0 ? a.rstd[row] : 0;
+    const int of_part = first + at.group;
+    const int cols = cols_of(of_part);
+    const std::int64_t row = range.begin + of_part;
+    const auto [mean, rstd] = next;
+    next = statistics_of(a, row + a.groups, of_part + a.groups < rows);
+    wait_for_stage(a.stages);
+    const OfThread here = stage_at(stage);
     float dy[kPack];
     float sum[kPack];
     float gain[kPack];
     const auto read = [&](int p, int col) {
-      if constexpr (kHeld) {
-        unpack(now.dy[p], dy);
-        unpack(now.sum[p], sum);
+      if (a.stages > 0) {
+        unpack(load_shared<S>(here.at(p, 0), threads), dy);
+        unpack(load_shared<R>(here.at(p, OfThread::kSum), threads), sum);
       } else {
         load<true>(a.dy.row(row) + col, kPack, dy);
         load<true>(a.sum.row(row) + col, kPack, sum);
@@ -139,22 +175,26 @@ void norm_backward(Arguments<R, S> a) {
       const int col = at.column(p);
       if (col >= cols) continue;
       read(p, col);
-      if constexpr (!kHeld) {
-        if (a.dsum_in) dsum_in[p] = load_raw(a.dsum_in.row(row) + col);
+      Raw<R> dsum_in = {};
+      if (a.dsum_in) {
+        dsum_in = a.stages > 0 ? load_shared<R>(here.at(p, OfThread::kDsumIn), threads)
+                               : load_raw(a.dsum_in.row(row) + col);
       }
       float dsum[kPack];
-      unpack(dsum_in[p], dsum);
+      unpack(dsum_in, dsum);
       gradient(dy, sum, gain, mean, rstd, means, dsum);
       store<true>(a.dsum.row(row) + col, kPack, dsum);
     }
-    if constexpr (kHeld) now = next;
+    if (a.stages == 0) continue;
+    fetch(stage, of_part + a.stages * a.groups);
+    stage = stage + 1 < a.stages ? stage + 1 : 0;
   }
   SIMT_UNROLL
   for (int p = 0; p < kPacks; ++p) {
     if (a.groups > 1) {
-      const int threads = a.warps * kWarp;
-      add_groups<kMostNormThreads>(dgain[p], at.group, a.groups, at.thread, threads);
-      add_groups<kMostNormThreads>(dbias[p], at.group, a.groups, at.thread, threads);
+      const int of_row = a.warps * kWarp;
+      add_groups<kMostThreads<kPacks>>(dgain[p], at.group, a.groups, at.thread, of_row);
+      add_groups<kMostThreads<kPacks>>(dbias[p], at.group, a.groups, at.thread, of_row);
     }
     const int col = at.column(p);
     if (at.group > 0 || col >= a.cols) continue;
@@ -208,19 +248,30 @@ void norm_backward_of_any(Arguments<R, S> a) {
   }
 }
 
+// How many rows of a group come ahead, each `bytes` of a block: as many as let a multiprocessor
+// have two blocks; where that is no more than one, those of one block.
+template <int kPacks>
+int stages_of(int bytes, int shared_bytes) {
+  constexpr int kOfBlock = 1024;  // what a GPU takes of each for itself
+  // What add_groups() and over_row() declare.
+  constexpr int kOwnBytes = 2 * kMostThreads<kPacks> * static_cast<int>(sizeof(Words)) + 1024;
+  const int of_two = ((shared_bytes - kOfBlock) / 2 - kOwnBytes) / bytes;
+  return std::clamp(of_two > 1 ? of_two : (shared_bytes - kOwnBytes) / bytes, 0, kMostStages);
+}
+
 template <class R, class S>
 void launch_norm(const NormBackward& op, const Launch& where) {
-  constexpr std::int64_t kOnePack = 4096;
-  constexpr std::int64_t kTwoPacks = 8192;
+  constexpr std::int64_t kOnePack = kThreads * kPack;
+  constexpr std::int64_t kTwoPacks = 2 * kOnePack;
   const std::int64_t rows = op.sum.rows;
   const std::int64_t cols = op.sum.cols;
   const std::int64_t parts = row_parts(rows);
   auto* const partials = static_cast<float*>(op.partials.data);
   const Tensor sums{partials, DType::f32, 2 * parts, cols, cols};
   const bool packed = is_packed({&op.dy, &op.dsum_in, &op.sum, &op.gain, &op.dsum, &sums});
-  NormLayout layout = norm_layout(packed, cols, kOnePack, kTwoPacks, kMostNormThreads);
+  NormLayout layout = norm_layout(packed, cols, kOnePack, kTwoPacks, kThreads);
   if (layout.packs == 0) layout.groups = 1;
-  const Arguments<R, S> arguments{
+  Arguments<R, S> arguments{
       rows_of<const S>(op.dy),
       rows_of<const R>(op.dsum_in),
       rows_of<const R>(op.sum),
@@ -234,18 +285,25 @@ void launch_norm(const NormBackward& op, const Launch& where) {
       cols,
       1 / static_cast<float>(cols),
       layout.warps,
-      layout.groups};
+      layout.groups,
+      0};
+  Grid grid{static_cast<unsigned>(parts)};
   const auto with = [&](auto kernel) {
-    launch("norm_backward", kernel, Grid{static_cast<unsigned>(parts)}, layout.threads(), where,
-           arguments);
+    launch("norm_backward", kernel, grid, layout.threads(), where, arguments);
+  };
+  const auto with_packs = [&]<int kPacks>() {
+    const int bytes = layout.threads() * Stage<kPacks, R, S>::kBytes;
+    arguments.stages = stages_of<kPacks>(bytes, where.shared_bytes);
+    grid.shared_bytes = static_cast<unsigned>(arguments.stages * bytes);
+    with(norm_backward<kPacks, R, S>);
   };
   switch (layout.packs) {
     case 1:
-      return with(norm_backward<1, R, S>);
+      return with_packs.template operator()<1>();
     case 2:
-      return with(norm_backward<2, R, S>);
+      return with_packs.template operator()<2>();
     case 4:
-      return with(norm_backward<4, R, S>);
+      return with_packs.template operator()<4>();
     default:
       return packed ? with(norm_backward_of_any<true, R, S>)
                     : with(norm_backward_of_any<false, R, S>);

@@ -10,6 +10,7 @@ namespace {
 constexpr int kPartThreads = 512;
 constexpr int kFinishThreads = 1024;
 constexpr int kUpdateThreads = 256;
+constexpr int kUpdateBlocks = 4;  // that a multiprocessor has registers for
 
 // A part of kSquaredNormPart elements a block. A square in f32 would overflow from 1.8e19 on, so
 // each is taken in f64.
@@ -59,7 +60,7 @@ struct Factors {
 // v and theta are rounded once each to f32, and theta once more to param. Without the branches of
 // an exact division and root, which would part the loads.
 template <bool kPacked, class P>
-SIMT_KERNEL(kUpdateThreads, 4)
+SIMT_KERNEL(kUpdateThreads, kUpdateBlocks)
 void adamw(Packs packs, Factors factors, const float* grad, float* master, float* m, float* v,
            P* param, const StepInputs* in, const StepState* state) {
   if (state->not_finite != 0) return;
@@ -119,8 +120,8 @@ void run(const AdamW& op, const Launch& where) {
   const bool packed = is_packed({&op.grad, &op.master, &op.m, &op.v, &op.param});
   with_packing(packed, [&]<bool kPacked>() {
     with_storage(op.param ? op.param.dtype : DType::f32, [&]<class P>() {
-      launch("adamw", adamw<kPacked, P>, packs.grid(kUpdateThreads, where), kUpdateThreads, where,
-             packs, Factors{op.beta1, op.beta2, op.eps, op.decay_end},
+      launch("adamw", adamw<kPacked, P>, packs.grid(kUpdateThreads, where, kUpdateBlocks),
+             kUpdateThreads, where, packs, Factors{op.beta1, op.beta2, op.eps, op.decay_end},
              static_cast<const float*>(op.grad.data), static_cast<float*>(op.master.data),
              static_cast<float*>(op.m.data), static_cast<float*>(op.v.data),
              static_cast<P*>(op.param.data), op.in, op.state);
