@@ -460,12 +460,9 @@ void* shared_memory(const void* place, std::size_t bytes) {
     if (known.bytes != bytes) fail("one declaration of shared memory has two sizes");
     return known.memory.get();
   }
-  std::size_t before = 0;
   std::size_t declared = 0;  // by the kernel
-  for (const Shared& known : m.shared) {
-    before += ceil_to_access(known.bytes);
-    if (known.place != &kLaunchPlace) declared += ceil_to_access(known.bytes);
-  }
+  for (const Shared& known : m.shared)
+    declared += known.place != &kLaunchPlace ? ceil_to_access(known.bytes) : 0;
   if (place != &kLaunchPlace) {
     declared += bytes;
     const std::size_t there = std::min(kMostDeclared, m.most_shared - m.launch_shared);
@@ -473,6 +470,8 @@ void* shared_memory(const void* place, std::size_t bytes) {
       fail(fmt::format("{} bytes of shared memory, {} are there", declared, there));
   }
 #if defined(TESSERA_EMULATOR_TSAN)
+  std::size_t before = 0;
+  for (const Shared& known : m.shared) before += ceil_to_access(known.bytes);
   m.shared.push_back({place, bytes, {m.tsan_shared.get() + before, [](void*) {}}});
 #else
   m.shared.push_back({place, bytes, from_heap(bytes)});
