@@ -256,7 +256,7 @@ def wilson(caught, made):
 
 
 def drawn(original, names, only, sample, seed):
-    """By file: the mutations to try, and how many there are of all."""
+    """The mutations to try, and how many there are of all. A sample is in random order: a part of it is one too."""
     everything = []
     for name in names:
         text = (original / KERNELS / name).read_text()
@@ -265,14 +265,9 @@ def drawn(original, names, only, sample, seed):
             shown = text.splitlines()[line - 1].strip()
             if only in shown:
                 everything.append((name, line, shown, mutation))
-    chosen = everything
-    if sample and sample < len(everything):
-        keep = sorted(random.Random(seed).sample(range(len(everything)), sample))
-        chosen = [everything[i] for i in keep]
-    by_file = {}
-    for name, *rest in chosen:
-        by_file.setdefault(name, []).append(rest)
-    return by_file, len(everything)
+    if sample:
+        return random.Random(seed).sample(everything, min(sample, len(everything))), len(everything)
+    return everything, len(everything)
 
 
 def main():
@@ -290,20 +285,21 @@ def main():
         work = Path(folder)
         original = work / "original"  # whoever edits meanwhile
         copy_kernels(ROOT, original)
-        by_file, of_all = drawn(original, names, given.only, given.sample, given.seed)
-        print(f"{sum(map(len, by_file.values()))} of {of_all} mutations", flush=True)
-        for name, chosen in by_file.items():
+        chosen, of_all = drawn(original, names, given.only, given.sample, given.seed)
+        print(f"{len(chosen)} of {of_all} mutations", flush=True)
+        tests = {}
+        for name, line, shown, (at, what, was, changed) in chosen:
             sources = dependents(original, name)
+            if name not in tests:
+                tests[name] = Tests(build, original, sources, work)
             text = (original / KERNELS / name).read_text()
-            tests = Tests(build, original, sources, work)
-            for line, shown, (at, what, was, changed) in chosen:
-                tree = work / "tree"
-                copy_kernels(original, tree)
-                (tree / KERNELS / name).write_text(text[:at] + changed + text[at + len(was) :])
-                how = verdict(build, sources, tree, work, tests, what)
-                totals.setdefault(name, {}).setdefault(how, 0)
-                totals[name][how] += 1
-                print(f"{how:12} {name}:{line}: {what}: {was.strip()!r} -> {changed.strip()!r}: {shown}", flush=True)
+            tree = work / "tree"
+            copy_kernels(original, tree)
+            (tree / KERNELS / name).write_text(text[:at] + changed + text[at + len(was) :])
+            how = verdict(build, sources, tree, work, tests[name], what)
+            totals.setdefault(name, {}).setdefault(how, 0)
+            totals[name][how] += 1
+            print(f"{how:12} {name}:{line}: {what}: {was.strip()!r} -> {changed.strip()!r}: {shown}", flush=True)
     all_caught, all_made = 0, 0
     for name, counts in totals.items():
         made = sum(n for how, n in counts.items() if how != "not compiled")
