@@ -51,6 +51,11 @@ void ranges(const Gemm& o, Ranges& r) {
   r.read(o.a);
   r.read(o.b);
   r.read(o.bias);
+  if (o.epilogue == GemmEpilogue::gelu) {
+    r.write(o.pre);
+  } else {
+    r.read(o.pre);
+  }
   r.write(o.d, o.accumulate);
 }
 void ranges(const BiasGrad& o, Ranges& r) {

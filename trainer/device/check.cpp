@@ -87,8 +87,21 @@ void rules(const Gemm& o, const Checker& c) {
     c.flat("bias", o.bias, n, o.a.dtype);
     c.need(!o.accumulate, "a bias and accumulate exclude each other");
   }
+  if (o.epilogue == GemmEpilogue::none) {
+    c.need(!o.pre, "pre is without an epilogue");
+  } else {
+    c.view("pre", o.pre, m, n, o.a.dtype);
+    c.need(o.pre.ld >= n, "pre's leading dimension is under its columns");
+    c.need(!wide, "an epilogue's d is f32 beside bf16");
+    c.need(!o.accumulate, "an epilogue and accumulate exclude each other");
+    c.need(!o.bias || o.epilogue == GemmEpilogue::gelu, "dgelu and a bias exclude each other");
+    c.supported(
+        o.pre.ld % kPreElements == 0 &&
+            reinterpret_cast<std::uintptr_t>(o.pre.data) % kPreAlignment == 0,
+        "rows of pre do not begin at multiples of 8 elements, or it not at one of 16 bytes");
+  }
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  c.supported(std::max({m, n, k, o.a.ld, o.b.ld, o.d.ld}) <= kMost,
+  c.supported(std::max({m, n, k, o.a.ld, o.b.ld, o.d.ld, o.pre.ld}) <= kMost,
               "a dimension over 2^31 - 1 is more than libraries take");
 }
 

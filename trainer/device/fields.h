@@ -19,8 +19,8 @@ void visit_fields(const Tensor& o, F&& f) {
 }
 template <class F>
 void visit_fields(const Gemm& o, F&& f) {
-  const auto& [a, b, d, transpose_a, transpose_b, accumulate, bias] = o;
-  f(a, b, d, transpose_a, transpose_b, accumulate, bias);
+  const auto& [a, b, d, transpose_a, transpose_b, accumulate, bias, epilogue, pre] = o;
+  f(a, b, d, transpose_a, transpose_b, accumulate, bias, epilogue, pre);
 }
 template <class F>
 void visit_fields(const BiasGrad& o, F&& f) {

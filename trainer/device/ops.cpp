@@ -28,7 +28,7 @@ Cost cost_of(const Gemm& o) {
   const std::int64_t k = o.transpose_a ? o.a.rows : o.a.cols;
   return {
       2.0 * static_cast<double>(o.d.rows) * static_cast<double>(o.d.cols) * static_cast<double>(k),
-      bytes(o.a) + bytes(o.b) + bytes(o.d, o.accumulate) + bytes(o.bias)};
+      bytes(o.a) + bytes(o.b) + bytes(o.d, o.accumulate) + bytes(o.bias) + bytes(o.pre)};
 }
 Cost cost_of(const BiasGrad& o) {
   return {0, bytes(o.dy) + bytes(o.dbias, o.accumulate)};

@@ -53,15 +53,32 @@ struct StepState {
   std::int32_t not_finite = 0;  // 1: loss or norm is NaN or infinite, and AdamW leaves all as it is
 };
 
+// What a product does to its sums, in f32 and before it rounds them.
+enum class GemmEpilogue : std::uint8_t {
+  none,
+  gelu,   // pre = op(A) op(B) (+ bias), D = gelu_tanh of it: of the f32 sum, not of what pre holds
+  dgelu,  // D = gelu_tanh'(pre) op(A) op(B): the slope at what pre holds, times the f32 sum
+};
+
+// Elements that a pre's leading dimension is a multiple of, and bytes that its address is: what a
+// GPU's library asks for.
+inline constexpr std::int64_t kPreElements = 8;
+inline constexpr std::int64_t kPreAlignment = 16;
+
 // D[m, n] = op(A) op(B) (+ D if accumulate) (+ bias[n] if given); op(A) [m, k] = A or A^T, op(B)
 // [k, n] = B or B^T. Weights are stored [out, in], so a linear layer is transpose_b. A and B of one
 // dtype (f32, bf16, f64); D of that dtype or, for bf16 inputs, f32. Sums are in f32, one rounding.
+//
+// With an epilogue pre [m, n] is written (gelu) or read (dgelu); it and D are of A's dtype, each
+// rounded once, and there is no accumulate; dgelu has no bias.
 struct Gemm {
   Tensor a, b, d;
   bool transpose_a = false;
   bool transpose_b = true;
   bool accumulate = false;
   Tensor bias = {};  // [1, n], dtype of a; not together with accumulate
+  GemmEpilogue epilogue = GemmEpilogue::none;
+  Tensor pre = {};
 };
 
 // dbias[1, n] (+)= sum over rows of dy [rows, n]. partials: f32 scratch, bias_grad_partials(dy)

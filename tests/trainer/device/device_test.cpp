@@ -133,6 +133,33 @@ TEST_CASE("operations whose parts do not fit are refused by name") {
   Gemm narrow{tensor(4, 8), tensor(3, 8), tensor(4, 3)};
   narrow.a.ld = 7;
   CHECK(refused(narrow) == ExitCode::internal);
+  Gemm fused{tensor(4, 8), tensor(8, 8), tensor(4, 8)};
+  fused.pre = tensor(4, 8);
+  CHECK(refused(fused) == ExitCode::internal);  // pre without an epilogue
+  for (const GemmEpilogue epilogue : {GemmEpilogue::gelu, GemmEpilogue::dgelu}) {
+    fused.epilogue = epilogue;
+    CHECK(refused(fused) == ExitCode::ok);
+    const auto changed = [&](auto change) {
+      Gemm other = fused;
+      change(other);
+      return refused(other);
+    };
+    CHECK(changed([](Gemm& o) { o.pre = {}; }) == ExitCode::internal);
+    CHECK(changed([](Gemm& o) { o.pre.dtype = bf16; }) == ExitCode::internal);
+    CHECK(changed([](Gemm& o) { o.pre.cols = 7; }) == ExitCode::internal);
+    CHECK(changed([](Gemm& o) { o.pre.ld = 12; }) == ExitCode::unsupported);
+    CHECK(changed([](Gemm& o) { o.pre.data = memory + 8; }) == ExitCode::unsupported);
+    CHECK(changed([](Gemm& o) { o.accumulate = true; }) == ExitCode::internal);
+    CHECK(changed([](Gemm& o) { o.a.dtype = o.b.dtype = o.pre.dtype = bf16; }) ==
+          ExitCode::internal);
+    CHECK(changed([&](Gemm& o) { o.bias = tensor(1, 8); }) ==
+          (epilogue == GemmEpilogue::gelu ? ExitCode::ok : ExitCode::internal));
+    Gemm one_row{tensor(1, 8), tensor(8, 8), tensor(1, 8)};
+    one_row.epilogue = epilogue;
+    one_row.pre = tensor(1, 8);
+    one_row.pre.ld = 0;
+    CHECK(refused(one_row) == ExitCode::internal);
+  }
   // bf16 needs workspace and got none.
   CHECK(refused(Gemm{tensor(4, 8, bf16), tensor(3, 8, bf16), tensor(4, 3, bf16)}) ==
         ExitCode::unsupported);

@@ -46,6 +46,18 @@ TEST_CASE("FLOPs and bytes of a GEMM and of attention") {
   CHECK(cost(Gemm{a, b, d}).matmul_flops == 2 * 16 * 8 * 4);
   CHECK(cost(Gemm{a, b, d}).bytes == 2 * (16 * 8 + 4 * 8) + 4 * 16 * 4);
   CHECK(cost(Gemm{a, b, d, false, true, true}).bytes == 2 * (16 * 8 + 4 * 8) + 8 * 16 * 4);
+  // An epilogue's argument is written forward and read backward.
+  const Tensor low = at(16384, 16, 4, DType::bf16);
+  Gemm fused{a, b, low};
+  fused.pre = at(32768, 16, 4, DType::bf16, 8);
+  for (const GemmEpilogue epilogue : {GemmEpilogue::gelu, GemmEpilogue::dgelu}) {
+    fused.epilogue = epilogue;
+    CHECK(cost(fused).matmul_flops == 2 * 16 * 8 * 4);
+    CHECK(cost(fused).bytes == 2 * (16 * 8 + 4 * 8) + 2 * 2 * 16 * 4);
+    const bool writes = epilogue == GemmEpilogue::gelu;
+    CHECK(total(access(fused).writes) == 2 * 16 * 4 * (writes ? 2 : 1));
+    CHECK(total(access(fused).reads) == 2 * (16 * 8 + 4 * 8) + 2 * 16 * 4 * (writes ? 0 : 1));
+  }
   const Tensor at_t = at(4096, 8, 16, DType::bf16);
   CHECK(cost(Gemm{at_t, b, d, true, true}).matmul_flops == 2 * 16 * 8 * 4);
 

@@ -136,6 +136,74 @@ TEST_CASE("a GEMM does not round its products") {
   });
 }
 
+namespace {
+
+// sqrt(2 / pi) and tanh's derivative as they are written in papers.
+double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_tanh_slope(double x) {
+  const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+}  // namespace
+
+// Sums of multiples of 2^-12 below 2^8 are exact in f32 and not in bf16.
+TEST_CASE("a GEMM's GELU is of the sum before it is rounded, its slope of what was stored") {
+  constexpr std::int64_t kM = 37;
+  constexpr std::int64_t kN = 29;
+  constexpr std::int64_t kK = 8;
+  constexpr std::int64_t kLd = 32;
+  const auto fine = [](std::uint64_t seed, std::int64_t count) {
+    return map(whole(seed, count, 127), [](double x) { return x / 64; });
+  };
+  const Product p{kM, kN, kK, false, true, fine(1, kM * kK), fine(2, kN * kK)};
+  const Values bias = fine(3, kN);
+  const Values sum = p.sum(0, kK);
+  const Values pre = map(sum, repeated_rows(bias, kM), added);
+  const Values stored_pre = to_bf16(pre);
+  const Values act = map(pre, gelu_tanh);
+  const Values slope = map(stored_pre, gelu_tanh_slope);
+  const auto times = [](double x, double y) { return x * y; };
+  const auto slack = [](const Values& x) {
+    return map(x, [](double y) { return 4e-6 * std::abs(y) + 1e-7; });
+  };
+  const Values dpre = map(slope, sum, times);
+  with_each_bench([&](Bench& bench) {
+    const auto pre_in = [&](const Values& values) {
+      Tensor t = bench.in(bf16, kM, kLd, Values(kM * kLd));
+      const Tensor packed = bench.in(bf16, kM, kN, values);
+      t.cols = kN;
+      bench.run(Cast{packed, t});
+      return t;
+    };
+    const Tensor d = bench.out(bf16, kM, kN);
+    Gemm op = p.op(bench, d);
+    op.bias = bench.in(bf16, 1, kN, bias);
+    op.epilogue = GemmEpilogue::gelu;
+    op.pre = pre_in(Values(kM * kN));
+    bench.run(op);
+    const Tensor kept = bench.out(bf16, kM, kN);
+    bench.run(Cast{op.pre, kept});
+    check_rounded_once(
+        Bench::read(kept), {bf16, pre},
+        {{"bias to the rounded sum", to_bf16(map(to_bf16(sum), repeated_rows(bias, kM), added))}});
+    check_rounded_once(Bench::read(d), {bf16, act, slack(act)},
+                       {{"of the rounded sum", to_bf16(map(stored_pre, gelu_tanh))}});
+
+    Gemm back = p.op(bench, bench.out(bf16, kM, kN));
+    back.epilogue = GemmEpilogue::dgelu;
+    back.pre = pre_in(stored_pre);
+    bench.run(back);
+    check_rounded_once(
+        Bench::read(back.d), {bf16, dpre, slack(sum)},
+        {{"of the rounded sum", to_bf16(map(slope, to_bf16(sum), times))},
+         {"rounded slope", to_bf16(map(to_bf16(slope), sum, times))},
+         {"slope at the unrounded sum", to_bf16(map(map(pre, gelu_tanh_slope), sum, times))}});
+  });
+}
+
 // 700 terms of whole numbers: a sum in bf16 stops growing at 256 times a term.
 TEST_CASE("gradients of biases and embeddings are summed in f32") {
   constexpr std::int64_t kRows = 700;

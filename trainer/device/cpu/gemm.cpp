@@ -4,10 +4,12 @@
 // converted to f32 (exact), multiplied by sgemm into f32, and each element of D is rounded once,
 // after the bias or the old D was added in f32. With an f32 D, sgemm works on D itself. The blocks
 // bound the scratch to 56 MiB whatever the shape; converting costs 6 bytes an element against 2000
-// FLOPs or more.
+// FLOPs or more. An epilogue goes over the sums: those in the scratch, or what is stored of f32 and
+// f64, which is the same.
 #include <cblas.h>
 
 #include <algorithm>
+#include <array>
 
 #include "trainer/device/cpu/operations.h"
 #include "trainer/device/cpu/typed.h"
@@ -59,13 +61,24 @@ void multiply(bool transpose_a, bool transpose_b, const Sizes& s, const double* 
 template <class S>
 void run_plain(const Gemm& op, const Context& context) {
   const auto& kernels = storage<S>(context.kernels);
+  const Tensor& sums = op.epilogue == GemmEpilogue::gelu ? op.pre : op.d;
   if (op.bias) {
-    for_blocks(op.d.rows, op.d.cols, [&](std::int64_t r, std::int64_t c, std::int64_t n) {
-      kernels.load(elements<S>(op.bias) + c, row<S>(op.d, r) + c, n);
+    for_blocks(sums.rows, sums.cols, [&](std::int64_t r, std::int64_t c, std::int64_t n) {
+      kernels.load(elements<S>(op.bias) + c, row<S>(sums, r) + c, n);
     });
   }
   multiply(op.transpose_a, op.transpose_b, sizes(op), elements<S>(op.a), op.a.ld, elements<S>(op.b),
-           op.b.ld, op.accumulate || op.bias ? S(1) : S(0), elements<S>(op.d), op.d.ld);
+           op.b.ld, op.accumulate || op.bias ? S(1) : S(0), elements<S>(sums), sums.ld);
+  if (op.epilogue == GemmEpilogue::none) return;
+  for_blocks(op.d.rows, op.d.cols, [&](std::int64_t r, std::int64_t c, std::int64_t n) {
+    const S* pre = row<S>(op.pre, r) + c;
+    S* d = row<S>(op.d, r) + c;
+    if (op.epilogue == GemmEpilogue::gelu) {
+      kernels.act_forward(Act::gelu_tanh, pre, nullptr, d, n);
+    } else {
+      kernels.act_backward(Act::gelu_tanh, pre, nullptr, d, d, nullptr, n);
+    }
+  });
 }
 
 // `rows` rows and `cols` columns of a bf16 matrix, packed in f32.
@@ -76,6 +89,26 @@ void convert(const Tensor& t, std::int64_t first_row, std::int64_t first_col, st
   for (std::int64_t r = 0; r < rows; ++r) {
     load(row<Bf16>(t, first_row + r) + first_col, packed + r * cols, cols);
   }
+}
+
+// A row of sums becomes one of D, from column `first` on; the sums are lost.
+void store_row(const Gemm& op, std::int64_t r, std::int64_t first, float* sums, std::int64_t cols,
+               const Context& context) {
+  const auto& bf16 = context.kernels.bf16;
+  const Bf16* bias = op.bias ? elements<Bf16>(op.bias) + first : nullptr;
+  Bf16* d = row<Bf16>(op.d, r) + first;
+  if (op.epilogue == GemmEpilogue::none) return bf16.store(sums, bias, d, cols, op.accumulate);
+  Bf16* pre = row<Bf16>(op.pre, r) + first;
+  if (op.epilogue == GemmEpilogue::gelu) {
+    if (bias != nullptr) bf16.add_to(bias, sums, cols);
+    bf16.store(sums, nullptr, pre, cols, false);
+    context.kernels.f32.act_forward(Act::gelu_tanh, sums, nullptr, sums, cols);
+  } else {
+    std::array<float, kBlockN> at;  // NOLINT(cppcoreguidelines-pro-type-member-init): load fills it
+    bf16.load(pre, at.data(), cols);
+    context.kernels.f32.act_backward(Act::gelu_tanh, at.data(), nullptr, sums, sums, nullptr, cols);
+  }
+  bf16.store(sums, nullptr, d, cols, false);
 }
 
 void run_bf16(const Gemm& op, const Context& context) {
@@ -117,12 +150,8 @@ void run_bf16(const Gemm& op, const Context& context) {
                  d, ldd);
       }
       if (direct) continue;
-      const auto store = context.kernels.bf16.store;
-      const Bf16* bias = op.bias ? elements<Bf16>(op.bias) + n : nullptr;
 #pragma omp parallel for schedule(static)
-      for (std::int64_t r = 0; r < rows; ++r) {
-        store(d + r * ldd, bias, row<Bf16>(op.d, m + r) + n, cols, op.accumulate);
-      }
+      for (std::int64_t r = 0; r < rows; ++r) store_row(op, m + r, n, d + r * ldd, cols, context);
     }
   }
 }

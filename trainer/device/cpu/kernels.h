@@ -87,7 +87,7 @@ struct StorageKernels {
   // Sum of a * b.
   C (*dot)(const S* a, const S* b, std::int64_t n);
 
-  // y = round(f(x)); swiglu: y = round(silu(x) * up).
+  // y = round(f(x)); swiglu: y = round(silu(x) * up). y may be x.
   void (*act_forward)(Act act, const S* x, const S* up, S* y, std::int64_t n);
   // dx = round(f'(x) dy), and dup = round(silu(x) dy) for swiglu. dx may be dy or x, dup may be up.
   void (*act_backward)(Act act, const S* x, const S* up, const S* dy, S* dx, S* dup,

@@ -56,7 +56,11 @@ class OnStream final : public PlainAttention {
 
   void run(const BatchedGemm& op) override {
     gemms_.run(batched_shape(op, tf32_),
-               {.a = op.first.a.data, .b = op.first.b.data, .d = op.first.d.data, .bias = nullptr},
+               {.a = op.first.a.data,
+                .b = op.first.b.data,
+                .d = op.first.d.data,
+                .bias = nullptr,
+                .pre = nullptr},
                static_cast<cudaStream_t>(where_.stream));
   }
   void run(const SoftmaxForward& op) override { gpu::run(op, where_); }

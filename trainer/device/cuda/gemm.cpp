@@ -263,6 +263,7 @@ cublasStatus_t GemmPlans::launch(const GemmShape& shape, const Plan& plan,
   static constexpr float kZero = 0;
   const GemmDescriptors& of = plan.descriptors;
   if (shape.bias) set_bias(lt_, of, operands.bias);
+  if (shape.epilogue != GemmEpilogue::none) set_pre(lt_, of, operands.pre);
   return lt_.cublasLtMatmul(handle_.get(), of.operation.get(), &kOne, operands.b, of.b.get(),
                             operands.a, of.a.get(), shape.accumulate ? &kOne : &kZero, operands.d,
                             of.d.get(), operands.d, of.d.get(), &algorithm, workspace_.data(),
@@ -278,7 +279,8 @@ void GemmPlans::run(const GemmShape& shape, const GemmOperands& operands, cudaSt
 }
 
 void GemmPlans::run(const Gemm& op, cudaStream_t stream) {
-  run(shape_of(op, tf32_), {.a = op.a.data, .b = op.b.data, .d = op.d.data, .bias = op.bias.data},
+  run(shape_of(op, tf32_),
+      {.a = op.a.data, .b = op.b.data, .d = op.d.data, .bias = op.bias.data, .pre = op.pre.data},
       stream);
 }
 

@@ -16,6 +16,32 @@ cublasOperation_t transposition(bool transpose) {
   return transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
+cublasLtEpilogue_t epilogue(const GemmShape& shape) {
+  switch (shape.epilogue) {
+    case GemmEpilogue::gelu:
+      return shape.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case GemmEpilogue::dgelu:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case GemmEpilogue::none:
+      break;
+  }
+  return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+const void* address(int alignment) {
+  return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(alignment));
+}
+
+void set_address(const CublasLt& lt, const GemmDescriptors& descriptors,
+                 cublasLtMatmulDescAttributes_t attribute, const void* data) {
+  const cublasStatus_t status = lt.cublasLtMatmulDescSetAttribute(
+      descriptors.operation.get(), attribute, static_cast<const void*>(&data), sizeof(data));
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw Error(ExitCode::internal, "cublasLtMatmulDescSetAttribute",
+                lt.cublasLtGetStatusString(status));
+  }
+}
+
 class Builder {
  public:
   Builder(const CublasLt& lt, const GemmShape& shape) : lt_(lt), shape_(shape) {}
@@ -28,12 +54,16 @@ class Builder {
     LtOwned<cublasLtMatmulDescOpaque_t> owned(made, lt_.cublasLtMatmulDescDestroy);
     set(owned, CUBLASLT_MATMUL_DESC_TRANSA, transposition(shape_.transpose_b));
     set(owned, CUBLASLT_MATMUL_DESC_TRANSB, transposition(shape_.transpose_a));
+    set(owned, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(shape_));
+    // Addresses are never read: their alignment is what heuristics look at.
     if (shape_.bias) {
-      set(owned, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(owned, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(shape_.out));
-      // Never read: its alignment is what heuristics look at.
-      set(owned, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-          reinterpret_cast<const void*>(static_cast<std::uintptr_t>(shape_.align_bias)));
+      set(owned, CUBLASLT_MATMUL_DESC_BIAS_POINTER, address(shape_.align_bias));
+    }
+    if (shape_.epilogue != GemmEpilogue::none) {
+      set(owned, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, data_type(shape_.out));
+      set(owned, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape_.ld_pre);
+      set(owned, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, address(shape_.align_pre));
     }
     return owned;
   }
@@ -124,13 +154,11 @@ GemmDescriptors describe(const CublasLt& lt, const GemmShape& shape, std::int64_
 }
 
 void set_bias(const CublasLt& lt, const GemmDescriptors& descriptors, const void* bias) {
-  const cublasStatus_t status = lt.cublasLtMatmulDescSetAttribute(
-      descriptors.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-      static_cast<const void*>(&bias), sizeof(bias));
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    throw Error(ExitCode::internal, "cublasLtMatmulDescSetAttribute",
-                lt.cublasLtGetStatusString(status));
-  }
+  set_address(lt, descriptors, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+}
+
+void set_pre(const CublasLt& lt, const GemmDescriptors& descriptors, void* pre) {
+  set_address(lt, descriptors, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pre);
 }
 
 std::uint32_t gemm_reductions(const GemmShape& shape) {

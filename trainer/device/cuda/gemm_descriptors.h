@@ -2,7 +2,8 @@
 //
 // cuBLASLt's matrices are column-major. A row-major matrix is its own transpose read by columns,
 // and D^T = op(B)^T op(A)^T, so nothing is moved: cuBLASLt's first factor is our B, its second our
-// A, its result D^T [n, m], and a bias along its rows is one along our columns.
+// A, its result D^T [n, m], and a bias along its rows is one along our columns. What an epilogue
+// writes or reads besides is pre^T [n, m], with our rows for its columns too.
 #pragma once
 
 #include <cublasLt.h>
@@ -29,11 +30,13 @@ struct GemmDescriptors {
 };
 
 // Checks the shape. Algorithms may use that much workspace, and reductions as gemm_reductions says.
-// A bias stands for one at an address of its alignment until set_bias.
+// A bias stands for one at an address of its alignment until set_bias, an epilogue's argument until
+// set_pre.
 GemmDescriptors describe(const CublasLt& lt, const GemmShape& shape, std::int64_t workspace_bytes);
 
 // For the next launch.
 void set_bias(const CublasLt& lt, const GemmDescriptors& descriptors, const void* bias);
+void set_pre(const CublasLt& lt, const GemmDescriptors& descriptors, void* pre);
 
 // How an algorithm that sums parts of k apart may add them up, as bits of
 // cublasLtReductionScheme_t (not to part k is always allowed): only by a separate step over parts

@@ -22,8 +22,8 @@ std::int64_t room(std::int64_t bytes, int alignment) {
 }
 
 struct Rooms {
-  std::int64_t a, b, d, bias;
-  std::int64_t all() const { return a + b + d + bias; }
+  std::int64_t a, b, d, bias, pre;
+  std::int64_t all() const { return a + b + d + bias + pre; }
 };
 
 Rooms rooms(const GemmShape& s) {
@@ -31,7 +31,8 @@ Rooms rooms(const GemmShape& s) {
   return {.a = of(matrix_a(s)),
           .b = of(matrix_b(s)),
           .d = of(matrix_d(s)),
-          .bias = s.bias ? room(s.n * bytes_of(s.out), s.align_bias) : 0};
+          .bias = s.bias ? room(s.n * bytes_of(s.out), s.align_bias) : 0,
+          .pre = s.epilogue != GemmEpilogue::none ? of(matrix_pre(s)) : 0};
 }
 
 std::int64_t wanted_sets(std::int64_t set_bytes, std::int64_t l2_bytes) {
@@ -87,6 +88,7 @@ std::vector<GemmOperands> gemm_operand_sets(const GemmShape& shape, std::span<st
     set.b = next(of.b, shape.align_b);
     set.d = next(of.d, shape.align_d);
     if (shape.bias) set.bias = next(of.bias, shape.align_bias);
+    if (shape.epilogue != GemmEpilogue::none) set.pre = next(of.pre, shape.align_pre);
     sets.push_back(set);
   }
   return sets;

@@ -1,6 +1,6 @@
-// Where the operands of trial runs lie: sets of A, B, D and bias behind one another in memory of
-// the trials' own, so that a launch finds in the GPU's cache nothing that the one before left
-// there, as in a step of training. Pure: no GPU in it.
+// Where the operands of trial runs lie: sets of A, B, D, bias and an epilogue's pre behind one
+// another in memory of the trials' own, so that a launch finds in the GPU's cache nothing that the
+// one before left there, as in a step of training. Pure: no GPU in it.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@ struct GemmOperands {
   const void* b = nullptr;
   void* d = nullptr;
   const void* bias = nullptr;
+  void* pre = nullptr;  // of an epilogue, which writes or reads it
 };
 
 // Of the sets that trials go round, together at least this often the size of the L2 cache.

@@ -51,6 +51,11 @@ GemmShape shape_of(const Gemm& op, bool tf32) {
                   .align_b = alignment_of(op.b.data),
                   .align_d = alignment_of(op.d.data)};
   if (op.bias) shape.align_bias = alignment_of(op.bias.data);
+  if (op.epilogue != GemmEpilogue::none) {
+    shape.epilogue = op.epilogue;
+    shape.ld_pre = op.pre.ld;
+    shape.align_pre = alignment_of(op.pre.data);
+  }
   return shape;
 }
 
@@ -69,10 +74,19 @@ void check(const GemmShape& s) {
   need(!s.bias || !s.accumulate, "a bias and accumulate exclude each other");
   supported(!s.bias || s.out == s.in, "cuBLASLt adds no bf16 bias to an f32 D");
   supported(!s.bias || s.batch == 1, "no bias is added in a batch");
+  const bool has_pre = s.epilogue != GemmEpilogue::none;
+  need(!has_pre || !s.accumulate, "an epilogue and accumulate exclude each other");
+  need(!s.bias || s.epilogue != GemmEpilogue::dgelu, "dgelu and a bias exclude each other");
+  supported(!has_pre || s.out == s.in, "cuBLASLt has no epilogue for an f32 D of bf16 factors");
+  supported(!has_pre || s.batch == 1, "no epilogue is in a batch");
+  supported(!has_pre || (s.ld_pre % kPreElements == 0 && s.align_pre >= kPreAlignment),
+            "cuBLASLt's epilogues take rows at multiples of 8 elements, from one of 16 bytes on");
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   for (const std::int64_t size : {s.m, s.n, s.k, s.batch})
     need(size >= 1 && size <= kMost, "a size is not between 1 and 2^31 - 1");
-  for (const GemmMatrix& each : {matrix_a(s), matrix_b(s), matrix_d(s)}) {
+  // Without an epilogue D stands in for its argument.
+  for (const GemmMatrix& each :
+       {matrix_a(s), matrix_b(s), matrix_d(s), has_pre ? matrix_pre(s) : matrix_d(s)}) {
     need(each.ld >= each.cols && each.ld <= kMost,
          "a leading dimension is shorter than its rows, or over 2^31 - 1");
     need(each.stride >= 0, "a stride is negative");
@@ -89,19 +103,24 @@ std::string to_text(const GemmShape& s) {
   if (s.tf32) text += " tf32";
   if (s.accumulate) text += " acc";
   if (s.bias) text += " bias";
+  const bool has_pre = s.epilogue != GemmEpilogue::none;
+  if (has_pre) text += s.epilogue == GemmEpilogue::gelu ? " gelu" : " dgelu";
   const GemmMatrix a = matrix_a(s);
   const GemmMatrix b = matrix_b(s);
   if (a.ld != a.cols) text += fmt::format(" lda{}", a.ld);
   if (b.ld != b.cols) text += fmt::format(" ldb{}", b.ld);
   if (s.ldd != s.n) text += fmt::format(" ldd{}", s.ldd);
+  if (has_pre && s.ld_pre != s.n) text += fmt::format(" ldpre{}", s.ld_pre);
   if (s.batch != 1)
     text += fmt::format(" batch{} sa{} sb{} sd{}", s.batch, s.stride_a, s.stride_b, s.stride_d);
   text += fmt::format(" a{}", s.align_a);
-  const bool is_one =
-      s.align_b == s.align_a && s.align_d == s.align_a && (!s.bias || s.align_bias == s.align_a);
+  const bool is_one = s.align_b == s.align_a && s.align_d == s.align_a &&
+                      (!s.bias || s.align_bias == s.align_a) &&
+                      (!has_pre || s.align_pre == s.align_a);
   if (!is_one) {
     text += fmt::format(",{},{}", s.align_b, s.align_d);
     if (s.bias) text += fmt::format(",{}", s.align_bias);
+    if (has_pre) text += fmt::format(",{}", s.align_pre);
   }
   return text;
 }
@@ -112,12 +131,14 @@ std::size_t GemmShapeHash::operator()(const GemmShape& s) const {
     hash = std::rotl(hash ^ static_cast<std::uint64_t>(value), 23) * 0x9E3779B97F4A7C15U;
   };
   for (const std::int64_t size :
-       {s.m, s.n, s.k, s.lda, s.ldb, s.ldd, s.batch, s.stride_a, s.stride_b, s.stride_d})
+       {s.m, s.n, s.k, s.lda, s.ldb, s.ldd, s.ld_pre, s.batch, s.stride_a, s.stride_b, s.stride_d})
     add(size);
-  for (const int alignment : {s.align_a, s.align_b, s.align_d, s.align_bias}) add(alignment);
+  for (const int alignment : {s.align_a, s.align_b, s.align_d, s.align_bias, s.align_pre})
+    add(alignment);
   for (const bool flag : {s.transpose_a, s.transpose_b, s.tf32, s.accumulate, s.bias}) add(flag);
   add(s.in);
   add(s.out);
+  add(s.epilogue);
   return hash ^ (hash >> 32);
 }
 
@@ -146,6 +167,15 @@ GemmMatrix matrix_d(const GemmShape& s) {
           .ld = s.ldd,
           .stride = s.stride_d,
           .alignment = s.align_d};
+}
+
+GemmMatrix matrix_pre(const GemmShape& s) {
+  return {.dtype = s.out,
+          .rows = s.m,
+          .cols = s.n,
+          .ld = s.ld_pre,
+          .stride = 0,
+          .alignment = s.align_pre};
 }
 
 std::int64_t bytes_of(const GemmMatrix& x, std::int64_t batch) {

@@ -1,8 +1,8 @@
 // What a matrix product depends on besides where its operands lie: what an algorithm is chosen for,
 // the key of plans, and in words that of the cache file and of the log.
 //
-// D[m, n] (+)= op(A) op(B) (+ bias[n]), matrices row-major as in trainer/device/ops.h, alpha 1, in
-// one or in a batch of equal products. Sums are in f32.
+// D[m, n] (+)= op(A) op(B) (+ bias[n]), or the epilogues of it, matrices row-major as in
+// trainer/device/ops.h, alpha 1, in one or in a batch of equal products. Sums are in f32.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +28,16 @@ struct GemmShape {
   bool tf32 = false;        // f32 factors may be rounded to TF32
   bool accumulate = false;
   bool bias = false;  // of dtype `out`
+  GemmEpilogue epilogue = GemmEpilogue::none;
   // Products in the batch, and the elements from one's matrix to the next's; 0 for A or B: shared.
   std::int64_t batch = 1;
   std::int64_t stride_a = 0, stride_b = 0, stride_d = 0;
   // Bytes that the pointers are multiples of: powers of two, at most kGemmAlignment.
   int align_a = kGemmAlignment, align_b = kGemmAlignment, align_d = kGemmAlignment;
   int align_bias = kGemmAlignment;
+  // Of the epilogue's argument [m, n], of dtype `out`.
+  std::int64_t ld_pre = 0;
+  int align_pre = kGemmAlignment;
 
   bool operator==(const GemmShape&) const = default;
 };
@@ -41,14 +45,16 @@ struct GemmShape {
 // tf32: of f32 products.
 GemmShape shape_of(const Gemm& op, bool tf32);
 
-// Error(unsupported) for what cuBLASLt is not asked for: f64, a bias on an f32 D of bf16 factors or
-// in a batch. Error(internal) for what does not fit together, such as matrices of D that overlap.
+// Error(unsupported) for what cuBLASLt is not asked for: f64, a bias or an epilogue on an f32 D of
+// bf16 factors or in a batch, rows of an epilogue's argument at other places than it takes.
+// Error(internal) for what does not fit together, such as matrices of D that overlap.
 void check(const GemmShape& shape);
 
 // "m4096 n12288 k4096 nt bf16>bf16 bias a256": sizes, transposed (t) or not (n) A and B, dtypes,
-// then what is not usual: tf32, acc, bias, leading dimensions of rows with gaps (lda5000), the
-// batch with its strides (batch32 sa512 sb0 sd64); at last the alignment of all pointers, or
-// those of A, B, D (and bias) where they differ (a256,16,256). Equal texts are equal shapes.
+// then what is not usual: tf32, acc, bias, gelu or dgelu, leading dimensions of rows with gaps
+// (lda5000), the batch with its strides (batch32 sa512 sb0 sd64); at last the alignment of all
+// pointers, or those of A, B, D (bias, pre) where they differ (a256,16,256). Equal texts are equal
+// shapes.
 std::string to_text(const GemmShape& shape);
 
 struct GemmShapeHash {
@@ -65,6 +71,7 @@ struct GemmMatrix {
 GemmMatrix matrix_a(const GemmShape& shape);
 GemmMatrix matrix_b(const GemmShape& shape);
 GemmMatrix matrix_d(const GemmShape& shape);
+GemmMatrix matrix_pre(const GemmShape& shape);  // with an epilogue
 
 // From the first element of the batch's first matrix to behind the last element of its last.
 std::int64_t bytes_of(const GemmMatrix& matrix, std::int64_t batch);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -164,21 +165,84 @@ void store(void* data, cudaDataType_t type, std::int64_t index, float value) {
       static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+// GELU's tanh form and its slope, as they are written in papers, in f64.
+double tanh_part(double x) {
+  return std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x));
+}
+
+double gelu(double x) {
+  return 0.5 * x * (1 + tanh_part(x));
+}
+
+double gelu_slope(double x) {
+  const double t = tanh_part(x);
+  const double inner = std::sqrt(2 / 3.14159265358979323846) * (1 + 3 * 0.044715 * x * x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
+}
+
+// What happens to a sum before it is stored as an element of D.
+class Epilogue {
+ public:
+  Epilogue(cublasLtMatmulDesc_t operation, const Matrix& d) {
+    const auto which = static_cast<cublasLtEpilogue_t>(
+        attribute<std::uint32_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE));
+    switch (which) {
+      case CUBLASLT_EPILOGUE_DEFAULT:
+      case CUBLASLT_EPILOGUE_BIAS:
+        break;
+      case CUBLASLT_EPILOGUE_GELU_AUX:
+      case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        gelu_ = true;
+        break;
+      case CUBLASLT_EPILOGUE_DGELU:
+        slope_ = true;
+        break;
+      default:
+        throw std::logic_error("an epilogue that is not made here");
+    }
+    if (which == CUBLASLT_EPILOGUE_BIAS || which == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+      bias_ = attribute<const void*>(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+      bias_type_ = type_of(attribute<std::int32_t>(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE));
+    }
+    if (!gelu_ && !slope_) return;
+    aux_ = attribute<void*>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
+    aux_ld_ = attribute<std::int64_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
+    const auto type =
+        attribute<std::int32_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE);
+    aux_type_ = type == -1 ? d.type : type_of(type);
+    if (aux_ld_ % 8 != 0 || aux_ld_ < d.rows || reinterpret_cast<std::uintptr_t>(aux_) % 16 != 0 ||
+        d.batch != 1)
+      throw std::logic_error("an auxiliary matrix that the documentation rules out");
+  }
+
+  float operator()(float sum, std::int64_t row, std::int64_t col) const {
+    if (bias_ != nullptr) sum += load(bias_, bias_type_, row);
+    const std::int64_t at = row + col * aux_ld_;
+    if (gelu_) {
+      store(aux_, aux_type_, at, sum);
+      return static_cast<float>(gelu(static_cast<double>(sum)));
+    }
+    if (slope_)
+      sum *= static_cast<float>(gelu_slope(static_cast<double>(load(aux_, aux_type_, at))));
+    return sum;
+  }
+
+ private:
+  static cudaDataType_t type_of(std::int32_t number) { return static_cast<cudaDataType_t>(number); }
+
+  bool gelu_ = false, slope_ = false;
+  const void* bias_ = nullptr;
+  cudaDataType_t bias_type_ = CUDA_R_32F;
+  void* aux_ = nullptr;
+  std::int64_t aux_ld_ = 0;
+  cudaDataType_t aux_type_ = CUDA_R_32F;
+};
+
 void multiply(cublasLtMatmulDesc_t operation, float alpha, const Matrix& a, const Matrix& b,
               float beta, const Matrix& c, const Matrix& d) {
   const bool ta = attribute<std::int32_t>(operation, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
   const bool tb = attribute<std::int32_t>(operation, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
-  const auto epilogue = attribute<std::uint32_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE);
-  const bool has_bias = epilogue == CUBLASLT_EPILOGUE_BIAS;
-  if (!has_bias && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-    throw std::logic_error("an epilogue that is not made here");
-  const void* bias = nullptr;
-  auto bias_type = CUDA_R_32F;
-  if (has_bias) {
-    bias = attribute<const void*>(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
-    bias_type = static_cast<cudaDataType_t>(
-        attribute<std::int32_t>(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE));
-  }
+  const Epilogue epilogue(operation, d);
   const std::int64_t k = ta ? a.rows : a.cols;
   if ((ta ? a.cols : a.rows) != d.rows || (tb ? b.rows : b.cols) != d.cols ||
       (tb ? b.cols : b.rows) != k || a.batch != d.batch || b.batch != d.batch)
@@ -193,8 +257,7 @@ void multiply(cublasLtMatmulDesc_t operation, float alpha, const Matrix& a, cons
         }
         sum *= alpha;
         if (beta != 0) sum += beta * load(c.data, c.type, c.index(of, row, col));
-        if (has_bias) sum += load(bias, bias_type, row);
-        store(d.data, d.type, d.index(of, row, col), sum);
+        store(d.data, d.type, d.index(of, row, col), epilogue(sum, row, col));
       }
     }
   }
@@ -212,13 +275,15 @@ cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, c
     return CUBLAS_STATUS_INVALID_VALUE;
   if (from->launch != CUBLAS_STATUS_SUCCESS) return from->launch;
   gpu().clock += from->seconds;
-  gpu().launches.push_back({.algorithm = from->id,
-                            .a = a,
-                            .b = b,
-                            .d = d,
-                            .workspace = workspace,
-                            .workspace_bytes = workspace_bytes,
-                            .stream = stream});
+  gpu().launches.push_back(
+      {.algorithm = from->id,
+       .a = a,
+       .b = b,
+       .d = d,
+       .aux = attribute<void*>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER),
+       .workspace = workspace,
+       .workspace_bytes = workspace_bytes,
+       .stream = stream});
   if (gpu().computes) {
     multiply(operation, *static_cast<const float*>(alpha), Matrix(a, a_layout), Matrix(b, b_layout),
              *static_cast<const float*>(beta), Matrix(c, c_layout), Matrix(d, d_layout));

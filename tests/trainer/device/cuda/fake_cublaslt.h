@@ -1,7 +1,9 @@
 // cuBLASLt without a GPU: descriptors are the real library's; heuristics and products are made up.
 // The product is what the documentation says of descriptors, by loops over host memory:
-// column-major D = alpha op(A) op(B) + beta C (+ bias along D's rows), with a batch. So whoever
-// hands over descriptors and pointers gets the result that a GPU would give for them.
+// column-major D = alpha op(A) op(B) + beta C (+ bias along D's rows), with a batch, and of the
+// epilogues GELU by tanh, with its argument as an auxiliary matrix, and the gradient that goes with
+// it. So whoever hands over descriptors and pointers gets the result that a GPU would give for
+// them.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,7 @@ struct FakeLaunch {
   const void* a = nullptr;  // cuBLASLt's A
   const void* b = nullptr;
   void* d = nullptr;
+  void* aux = nullptr;  // of the epilogue
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   void* stream = nullptr;

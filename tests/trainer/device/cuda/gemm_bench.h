@@ -68,7 +68,7 @@ class FakeTrials : public cuda::GemmTrials {
     for (std::size_t i = first; i < gpu_.launches.size(); ++i) {
       const FakeLaunch& launch = gpu_.launches[i];
       is_within = is_within && memory->holds(launch.a) && memory->holds(launch.b) &&
-                  memory->holds(launch.d);
+                  memory->holds(launch.d) && (launch.aux == nullptr || memory->holds(launch.aux));
       results.insert(launch.d);
     }
     return gpu_.clock - before;

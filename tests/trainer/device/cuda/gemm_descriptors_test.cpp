@@ -56,6 +56,13 @@ struct Layout {
   std::int64_t stride = 0;
 };
 
+// The epilogue's argument, column-major as D.
+struct Aux {
+  cudaDataType_t type = CUDA_R_16BF;
+  std::int64_t ld = 0;
+  std::uintptr_t address = 256;  // that stands for its alignment
+};
+
 struct Expected {
   std::string name;
   GemmShape shape;
@@ -63,6 +70,8 @@ struct Expected {
   cublasOperation_t first = CUBLAS_OP_N, second = CUBLAS_OP_N;
   Layout first_layout, second_layout, result_layout;
   std::optional<cudaDataType_t> bias = std::nullopt;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  std::optional<Aux> aux = std::nullopt;
   std::uint32_t reductions = 2;  // in the compute type
   std::uint32_t first_alignment = 256, second_alignment = 256, result_alignment = 256;
 };
@@ -93,9 +102,64 @@ std::vector<Expected> table() {
        .second_layout = {.rows = 64, .cols = 300, .ld = 80},
        .result_layout = {.rows = 96, .cols = 300, .ld = 104},
        .bias = CUDA_R_16BF,
+       .epilogue = CUBLASLT_EPILOGUE_BIAS,
        .first_alignment = 64,
        .second_alignment = 128,
        .result_alignment = 32},
+      // y [300, 96] = gelu(x [300, 64] w [96, 64]^T + b), beside its argument in rows of 104.
+      {.name = "linear layer with bias and GELU",
+       .shape = {.m = 300,
+                 .n = 96,
+                 .k = 64,
+                 .lda = 64,
+                 .ldb = 64,
+                 .ldd = 96,
+                 .bias = true,
+                 .epilogue = GemmEpilogue::gelu,
+                 .ld_pre = 104,
+                 .align_pre = 16},
+       .first = CUBLAS_OP_T,
+       .first_layout = {.rows = 64, .cols = 96, .ld = 64},
+       .second_layout = {.rows = 64, .cols = 300, .ld = 64},
+       .result_layout = {.rows = 96, .cols = 300, .ld = 96},
+       .bias = CUDA_R_16BF,
+       .epilogue = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+       .aux = Aux{.ld = 104, .address = 16}},
+      {.name = "linear layer with GELU, f32",
+       .shape = {.m = 8,
+                 .n = 16,
+                 .k = 4,
+                 .lda = 4,
+                 .ldb = 4,
+                 .ldd = 16,
+                 .in = DType::f32,
+                 .out = DType::f32,
+                 .epilogue = GemmEpilogue::gelu,
+                 .ld_pre = 16},
+       .first = CUBLAS_OP_T,
+       .first_layout = {.type = CUDA_R_32F, .rows = 4, .cols = 16, .ld = 4},
+       .second_layout = {.type = CUDA_R_32F, .rows = 4, .cols = 8, .ld = 4},
+       .result_layout = {.type = CUDA_R_32F, .rows = 16, .cols = 8, .ld = 16},
+       .epilogue = CUBLASLT_EPILOGUE_GELU_AUX,
+       .aux = Aux{.type = CUDA_R_32F, .ld = 16},
+       .reductions = 6},
+      // dpre [300, 96] = gelu'(pre) (dy [300, 64] w [64, 96]).
+      {.name = "gradient through a GELU",
+       .shape = {.m = 300,
+                 .n = 96,
+                 .k = 64,
+                 .lda = 64,
+                 .ldb = 96,
+                 .ldd = 96,
+                 .transpose_b = false,
+                 .epilogue = GemmEpilogue::dgelu,
+                 .ld_pre = 96,
+                 .align_pre = 128},
+       .first_layout = {.rows = 96, .cols = 64, .ld = 96},
+       .second_layout = {.rows = 64, .cols = 300, .ld = 64},
+       .result_layout = {.rows = 96, .cols = 300, .ld = 96},
+       .epilogue = CUBLASLT_EPILOGUE_DGELU,
+       .aux = Aux{.ld = 96, .address = 128}},
       // dx [300, 64] = dy [300, 96] w [96, 64].
       {.name = "input gradient",
        .shape = {.m = 300, .n = 64, .k = 96, .lda = 96, .ldb = 64, .ldd = 64, .transpose_b = false},
@@ -138,6 +202,7 @@ std::vector<Expected> table() {
        .second_layout = {.type = CUDA_R_32F, .rows = 19, .cols = 37, .ld = 19},
        .result_layout = {.type = CUDA_R_32F, .rows = 23, .cols = 19, .ld = 23},
        .bias = CUDA_R_32F,
+       .epilogue = CUBLASLT_EPILOGUE_BIAS,
        .reductions = 6},
       {.name = "f32 by TF32",
        .shape = {.m = 8,
@@ -203,12 +268,18 @@ TEST_CASE("cuBLASLt is told the transposed product of every shape") {
     CHECK(get<std::int32_t>(got.operation, CUBLASLT_MATMUL_DESC_TRANSA) == e.first);
     CHECK(get<std::int32_t>(got.operation, CUBLASLT_MATMUL_DESC_TRANSB) == e.second);
     CHECK(get<std::uint32_t>(got.operation, CUBLASLT_MATMUL_DESC_EPILOGUE) ==
-          (e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT));
+          static_cast<std::uint32_t>(e.epilogue));
     if (e.bias) {
       CHECK(get<std::int32_t>(got.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE) == *e.bias);
       CHECK(get<std::uintptr_t>(got.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER) ==
             static_cast<std::uintptr_t>(e.shape.align_bias));
     }
+    CHECK(get<std::int32_t>(got.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE) ==
+          (e.aux ? static_cast<std::int32_t>(e.aux->type) : -1));
+    CHECK(get<std::int64_t>(got.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) ==
+          (e.aux ? e.aux->ld : 0));
+    CHECK(get<std::uintptr_t>(got.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) ==
+          (e.aux ? e.aux->address : 0));
     {
       INFO("cuBLASLt's A");
       check_layout(got.b, e.first_layout);
@@ -243,6 +314,14 @@ TEST_CASE("the bias of a launch replaces the one that stood for its alignment") 
   const float bias = 0;
   set_bias(cublas_lt(), got, &bias);
   CHECK(get<const void*>(got.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER) == &bias);
+}
+
+TEST_CASE("so does an epilogue's argument") {
+  const GemmDescriptors got = describe(cublas_lt(), table()[2].shape, 0);
+  float pre = 0;
+  set_pre(cublas_lt(), got, &pre);
+  CHECK(get<const void*>(got.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) == &pre);
+  CHECK(get<std::uintptr_t>(got.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER) == 256);
 }
 
 TEST_CASE("a shape that does not fit together is not described") {

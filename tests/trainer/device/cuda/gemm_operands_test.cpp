@@ -33,6 +33,7 @@ std::vector<Range> ranges(const GemmShape& s, const GemmOperands& set) {
                          range(set.b, bytes_of(matrix_b(s), s.batch)),
                          range(set.d, bytes_of(matrix_d(s), s.batch))};
   if (s.bias) all.push_back(range(set.bias, s.n * bytes_of(s.out)));
+  if (s.epilogue != GemmEpilogue::none) all.push_back(range(set.pre, bytes_of(matrix_pre(s), 1)));
   return all;
 }
 
@@ -92,6 +93,27 @@ std::vector<GemmShape> shapes() {
        .in = DType::f32,
        .out = DType::f32,
        .bias = true},
+      {.m = 37,
+       .n = 23,
+       .k = 19,
+       .lda = 21,
+       .ldb = 20,
+       .ldd = 29,
+       .bias = true,
+       .epilogue = GemmEpilogue::gelu,
+       .align_d = 4,
+       .align_bias = 8,
+       .ld_pre = 32,
+       .align_pre = 16},
+      {.m = 300,
+       .n = 96,
+       .k = 64,
+       .lda = 64,
+       .ldb = 96,
+       .ldd = 96,
+       .transpose_b = false,
+       .epilogue = GemmEpilogue::dgelu,
+       .ld_pre = 96},
   };
 }
 
@@ -115,6 +137,11 @@ TEST_CASE("sets of operands share no byte, stay in their memory and are aligned 
         CHECK(is_aligned(set.bias, s.align_bias));
       } else {
         CHECK(set.bias == nullptr);
+      }
+      if (s.epilogue != GemmEpilogue::none) {
+        CHECK(is_aligned(set.pre, s.align_pre));
+      } else {
+        CHECK(set.pre == nullptr);
       }
     }
     std::ranges::sort(all, {}, &Range::begin);

@@ -33,6 +33,13 @@ GemmShape square() {
   return {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldd = 64};
 }
 
+GemmShape with(GemmEpilogue epilogue) {
+  GemmShape s = square();
+  s.epilogue = epilogue;
+  s.ld_pre = 64;
+  return s;
+}
+
 GemmShape batched() {
   GemmShape s = square();
   s.batch = 4;
@@ -61,6 +68,30 @@ TEST_CASE("a linear layer's product has the sizes, dtypes and alignments of its 
                        .align_d = 16,
                        .align_bias = 2});
   CHECK(fault(s) == ExitCode::ok);
+}
+
+TEST_CASE("an epilogue's product has its argument's rows and alignment") {
+  Gemm op{.a = at(0x10000, DType::bf16, 4096, 1024, 1024),
+          .b = at(0x20000, DType::bf16, 3072, 1024, 1024),
+          .d = at(0x30000, DType::bf16, 4096, 3072, 3072),
+          .bias = at(0x40000, DType::bf16, 1, 3072, 3072),
+          .epilogue = GemmEpilogue::gelu,
+          .pre = at(0x50000, DType::bf16, 4096, 3072, 3072)};
+  GemmShape s = shape_of(op, false);
+  CHECK(to_text(s) == "m4096 n3072 k1024 nt bf16>bf16 bias gelu a256");
+  CHECK(s.ld_pre == 3072);
+  CHECK(fault(s) == ExitCode::ok);
+  op.pre = at(0x50020, DType::bf16, 4096, 3072, 3200);
+  CHECK(to_text(shape_of(op, false)) ==
+        "m4096 n3072 k1024 nt bf16>bf16 bias gelu ldpre3200 a256,256,256,256,32");
+  op.bias = {};
+  op.epilogue = GemmEpilogue::dgelu;
+  s = shape_of(op, false);
+  CHECK(to_text(s) == "m4096 n3072 k1024 nt bf16>bf16 dgelu ldpre3200 a256,256,256,32");
+  CHECK(fault(s) == ExitCode::ok);
+  CHECK(matrix_pre(s).rows == 4096);
+  CHECK(matrix_pre(s).cols == 3072);
+  CHECK(bytes_of(matrix_pre(s), 1) == (4095 * 3200 + 3072) * 2);
 }
 
 TEST_CASE("a weight gradient's product has its k along the rows of both factors") {
@@ -115,6 +146,15 @@ TEST_CASE("shapes that differ in anything differ in text, value and hash") {
   add([](GemmShape& s) { s.accumulate = true; });
   add([](GemmShape& s) { s.bias = true; });
   add([](GemmShape& s) { s.bias = true, s.align_bias = 16; });
+  for (const GemmEpilogue epilogue : {GemmEpilogue::gelu, GemmEpilogue::dgelu}) {
+    add([&](GemmShape& s) { s = with(epilogue); });
+    add([&](GemmShape& s) { s = with(epilogue), s.ld_pre = 72; });
+    add([&](GemmShape& s) { s = with(epilogue), s.align_pre = 16; });
+    add([&](GemmShape& s) { s = with(epilogue), s.in = s.out = DType::f32; });
+  }
+  add([](GemmShape& s) { s = with(GemmEpilogue::gelu), s.bias = true; });
+  add([](GemmShape& s) { s = with(GemmEpilogue::gelu), s.bias = true, s.align_bias = 16; });
+  add([](GemmShape& s) { s = with(GemmEpilogue::gelu), s.bias = true, s.align_pre = 16; });
   for (const int alignment : {2, 16, 128}) {
     add([&](GemmShape& s) { s.align_a = alignment; });
     add([&](GemmShape& s) { s.align_b = alignment; });
@@ -146,6 +186,23 @@ TEST_CASE("what cuBLASLt is not asked for is refused as unsupported") {
   wide_bias.out = DType::f32;
   wide_bias.bias = true;
   CHECK(fault(wide_bias) == ExitCode::unsupported);
+  for (const GemmEpilogue epilogue : {GemmEpilogue::gelu, GemmEpilogue::dgelu}) {
+    const auto changed = [&](auto change) {
+      GemmShape s = with(epilogue);
+      change(s);
+      return fault(s);
+    };
+    CHECK(changed([](GemmShape& s) { s.out = DType::f32; }) == ExitCode::unsupported);
+    CHECK(changed([](GemmShape& s) { s.batch = 2, s.stride_d = 4096; }) == ExitCode::unsupported);
+    CHECK(changed([](GemmShape& s) { s.ld_pre = 68; }) == ExitCode::unsupported);
+    CHECK(changed([](GemmShape& s) { s.align_pre = 8; }) == ExitCode::unsupported);
+    CHECK(changed([](GemmShape& s) { s.ld_pre = 56; }) == ExitCode::internal);
+    CHECK(changed([](GemmShape& s) { s.align_pre = 48; }) == ExitCode::internal);
+    CHECK(changed([](GemmShape& s) { s.accumulate = true; }) == ExitCode::internal);
+  }
+  GemmShape slope_bias = with(GemmEpilogue::dgelu);
+  slope_bias.bias = true;
+  CHECK(fault(slope_bias) == ExitCode::internal);
   GemmShape batch_bias = batched();
   batch_bias.bias = true;
   CHECK(fault(batch_bias) == ExitCode::unsupported);

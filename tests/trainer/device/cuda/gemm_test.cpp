@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -122,6 +124,85 @@ TEST_CASE("every kind of product computes what the CPU device does") {
     }
   }
   CHECK(count == 64);
+}
+
+// Not bit by bit: exponentials are the CPU device's on one side, the C library's on the other.
+TEST_CASE("products with a GELU compute what the CPU device does, and their argument to the bit") {
+  Bench bench;
+  const std::int64_t m = 13;
+  const std::int64_t n = 10;
+  const std::int64_t k = 7;
+  int count = 0;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const GemmEpilogue epilogue : {GemmEpilogue::gelu, GemmEpilogue::dgelu}) {
+      for (const bool with_bias : {false, true}) {
+        if (with_bias && epilogue == GemmEpilogue::dgelu) continue;
+        for (const int transposes : {0, 1, 2, 3}) {
+          const bool transpose_a = transposes % 2 == 1;
+          const bool transpose_b = transposes / 2 == 1;
+          Numbers a(dtype, transpose_a ? k : m, transpose_a ? m : k, 3, 1);
+          const Numbers b(dtype, transpose_b ? n : k, transpose_b ? k : n, 0, 2);
+          const Numbers bias(dtype, 1, n, 0, 3);
+          // Sums of a few units, where a GELU bends.
+          for (std::size_t i = 0; i < static_cast<std::size_t>(a.tensor.rows * a.tensor.ld); ++i)
+            set_number(a.memory.bytes(), dtype, i, number(a.memory.bytes(), dtype, i) / 8);
+          const Numbers expected(dtype, m, n, 3, 4);
+          const Numbers got(dtype, m, n, 3, 4);
+          const Numbers pre_expected(dtype, m, n, 6, 5);
+          const Numbers pre_got(dtype, m, n, 6, 5);
+          Gemm op{.a = a.tensor,
+                  .b = b.tensor,
+                  .d = expected.tensor,
+                  .transpose_a = transpose_a,
+                  .transpose_b = transpose_b,
+                  .epilogue = epilogue,
+                  .pre = pre_expected.tensor};
+          if (with_bias) op.bias = bias.tensor;
+          on_cpu(op, expected);
+          op.d = got.tensor;
+          op.pre = pre_got.tensor;
+          CAPTURE(to_text(shape_of(op, false)));
+          const std::vector<std::byte> pre_before = pre_got.copy();
+          GemmPlans plans(bench.lt, false);
+          bench.prepare(plans, {shape_of(op, false)});
+          plans.run(op, nullptr);
+          CHECK(pre_got.copy() == pre_expected.copy());
+          CHECK((pre_got.copy() == pre_before) == (epilogue == GemmEpilogue::dgelu));
+          const float allowed = dtype == DType::f32 ? 2e-6F : 1.0F / 128;
+          for (std::int64_t row = 0; row < m; ++row) {
+            for (std::int64_t col = 0; col < got.tensor.ld; ++col) {
+              const auto i = static_cast<std::size_t>(row * got.tensor.ld + col);
+              const float wanted = number(expected.memory.bytes(), dtype, i);
+              const float value = number(got.memory.bytes(), dtype, i);
+              CHECK(std::abs(value - wanted) <= allowed * std::abs(wanted) + 1e-6F);
+            }
+          }
+          ++count;
+        }
+      }
+    }
+  }
+  CHECK(count == 24);
+}
+
+TEST_CASE("trials of a product with a GELU have an argument of their own") {
+  Bench bench;
+  bench.gpu.algorithms = {{.id = 1}, {.id = 2, .seconds = 0.5e-3}};
+  for (const GemmEpilogue epilogue : {GemmEpilogue::gelu, GemmEpilogue::dgelu}) {
+    GemmShape shape = linear();
+    shape.epilogue = epilogue;
+    shape.ld_pre = 16;
+    FakeTrials trials(bench.gpu);
+    GemmPlans plans(bench.lt, false);
+    bench.gpu.launches.clear();
+    bench.prepare(plans, {shape}, &trials);
+    CHECK(plans.choices()[0].algorithm == 2);
+    CHECK(trials.is_within);
+    std::set<void*> arguments;
+    for (const FakeLaunch& launch : bench.gpu.launches) arguments.insert(launch.aux);
+    CHECK(arguments.size() == trials.results.size());
+    CHECK_FALSE(arguments.contains(nullptr));
+  }
 }
 
 TEST_CASE(
