@@ -100,6 +100,7 @@ Columns other_columns(const Points& points) {
       {"exact_steps", false, [](const sweep::Planned& p) { return truth(p.point.exact_steps); }},
       {"deterministic", false,
        [](const sweep::Planned& p) { return truth(p.point.deterministic); }},
+      {"fused_gelu", false, [](const sweep::Planned& p) { return truth(p.point.fused_gelu); }},
       {"data", false, [](const sweep::Planned& p) { return p.point.data; }},
       {"seed", true, [](const sweep::Planned& p) { return std::to_string(p.point.seed); }},
   };

@@ -90,6 +90,7 @@ std::vector<Axis> varying_axes(std::span<const Row* const> rows,
   add(of_column("warmup_asked", "warmup"));
   add(of_column("exact_steps", "exact_steps"));
   add(of_column("deterministic_asked", "deterministic"));
+  add(of_column("fused_gelu_asked", "fused_gelu"));
   add(of_column("data", "data"));
   add(of_column("seed", "seed"));
   std::vector<Axis> named;

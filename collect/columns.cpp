@@ -205,6 +205,8 @@ constexpr Column kColumns[] = {
     {"biases", [](R r) { return cell(r.facts.biases); }},
     {"tied", [](R r) { return cell(r.facts.tied); }},
     {"cpu_share_pct", [](R r) { return cell(r.cpu_share_pct); }},
+    {"fused_gelu", [](R r) { return cell(r.facts.fused_gelu); }},
+    {"fused_gelu_asked", [](R r) { return r.point ? Cell(r.point->fused_gelu) : Cell(); }},
 };
 
 }  // namespace

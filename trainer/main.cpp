@@ -146,7 +146,8 @@ trainer::BenchShape bench_shape(const std::string& spec_from) {
           .vocab = config.shape.vocab,
           .seq = config.seq_len,
           .sequences = config.microbatch,
-          .head_rows = memory::head_chunk_rows(config)};
+          .head_rows = memory::head_chunk_rows(config),
+          .fused_gelu = memory::fuses_gelu(config)};
 }
 
 int check_device(const std::vector<std::string>& names, bool gpu, bool small, int threads) {

@@ -113,7 +113,10 @@ std::optional<sweep::Point> point_of(const DroppedPoint& dropped) {
     if (key.starts_with(kEnvironment) && value != "null")
       point.env[key.substr(kEnvironment.size())] = value;
   }
-  return sweep::normalized(std::move(point));
+  point = sweep::normalized(std::move(point));
+  // Without its model the normal form cannot tell whether it has an effect; a drop's values do.
+  take(values, "fused_gelu", point.fused_gelu);
+  return point;
 }
 
 PlanWords::PlanWords(const Contents& contents) {

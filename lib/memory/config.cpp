@@ -17,6 +17,14 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 
 }  // namespace
 
+bool can_fuse_gelu(const model::Shape& shape) {
+  return shape.activation == model::Activation::gelu_tanh && shape.ffn % kGeluRowElements == 0;
+}
+
+bool fuses_gelu(const Config& config) {
+  return config.fused_gelu && can_fuse_gelu(config.shape);
+}
+
 RecomputeMask mask_of(const Config& config) {
   return config.mask.empty() ? recompute_mask(config.checkpointing, config.shape.n_layers)
                              : config.mask;

@@ -27,15 +27,23 @@ struct Config {
   Precision precision = Precision::fp32;
   MixedPrecision mixed_precision = MixedPrecision::default_;
   Checkpointing checkpointing = Checkpointing::none;
-  RecomputeMask mask;      // one entry a block; empty: all blocks as `checkpointing` says
-  bool offload = false;    // what blocks keep waits in host memory for the backward pass
-  std::int64_t world = 1;  // ranks, each with a device
+  RecomputeMask mask;       // one entry a block; empty: all blocks as `checkpointing` says
+  bool offload = false;     // what blocks keep waits in host memory for the backward pass
+  bool fused_gelu = false;  // products do the activation, if they can (fuses_gelu)
+  std::int64_t world = 1;   // ranks, each with a device
   Sharding sharding = Sharding::no_shard;
   std::int64_t hybrid_group = 0;  // ranks of a shard group under HYBRID_SHARD
   // Parameters that are not trained: patterns on "block.3.qkv.weight", where * stands for anything.
   std::vector<std::string> frozen;
   Target target;
 };
+
+// Whether matrix products can do the activation of such a model as they store: libraries' GELU is
+// the tanh form, and the rows of its argument must begin at multiples of so many elements.
+inline constexpr std::int64_t kGeluRowElements = 8;
+bool can_fuse_gelu(const model::Shape& shape);
+// That, where it is asked for: what the engine does.
+bool fuses_gelu(const Config& config);
 
 // Of the config's blocks.
 RecomputeMask mask_of(const Config& config);

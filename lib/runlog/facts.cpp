@@ -74,6 +74,7 @@ void each_member(F& facts, Visit visit) {
   visit("data", facts.data);
   visit("activation_cpu_offload", facts.activation_cpu_offload);
   visit("deterministic", facts.deterministic);
+  visit("fused_gelu", facts.fused_gelu);
   visit("emulated", facts.emulated);
   visit("device_name", facts.device_name);
   visit("hosts", facts.hosts);
@@ -193,6 +194,7 @@ void absorb_effective(Facts& facts, const Json& record) {
   take(record, "seed", facts.seed);
   take(record, "activation_cpu_offload", facts.activation_cpu_offload);
   take(record, "deterministic", facts.deterministic);
+  take(record, "fused_gelu", facts.fused_gelu);
   take(record, "emulated", facts.emulated);
 }
 

@@ -41,7 +41,7 @@ struct Facts {
   std::optional<std::uint64_t> seed;
   std::optional<std::string> precision, mixed_precision, sharding_strategy,
       activation_checkpointing, recompute, attention, data;
-  std::optional<bool> activation_cpu_offload, deterministic, emulated;
+  std::optional<bool> activation_cpu_offload, deterministic, fused_gelu, emulated;
   // host
   std::optional<std::string> device_name, hosts, driver;  // hosts: first 4 and a count
   std::optional<std::int64_t> device_count, device_memory_bytes;

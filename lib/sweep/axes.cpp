@@ -111,6 +111,7 @@ constexpr AxisRow kAxes[] = {
     {"warmup", AxisType::number, integer<0, kManySteps>},
     {"exact_steps", AxisType::boolean, boolean},
     {"deterministic", AxisType::boolean, boolean},
+    {"fused_gelu", AxisType::boolean, boolean},
     {"data", AxisType::text, data},
     {"seed", AxisType::number, integer<0>},
 };

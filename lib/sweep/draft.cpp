@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lib/memory/config.h"
 #include "lib/sweep/data_name.h"
 #include "lib/sweep/identity.h"
 
@@ -34,6 +35,7 @@ const std::map<std::string, Scalar, std::less<>>& tool_defaults() {
         {"warmup", point.warmup},
         {"exact_steps", point.exact_steps},
         {"deterministic", point.deterministic},
+        {"fused_gelu", point.fused_gelu},
         {"data", text(point.data)},
         {"seed", static_cast<std::int64_t>(point.seed)},
     };
@@ -223,6 +225,11 @@ bool Draft::has(const Setting& setting) const {
 Dropped Draft::dropped(DropReason reason, std::string detail) const {
   Dropped drop{.reason = reason, .detail = std::move(detail), .label = model().name, .values = {}};
   for (const auto& [key, value] : values_) {
+    // Where it is without effect, the point would not have it either (identity.h); what made a
+    // duplicate of it is told.
+    if (key == "fused_gelu" && reason != DropReason::duplicate &&
+        !memory::can_fuse_gelu(model().shape))
+      continue;
     const auto usual = tool_defaults().find(key);
     if (usual == tool_defaults().end() || usual->second != value)
       drop.values.emplace_back(key, scalar_text(key, value));
@@ -316,6 +323,7 @@ std::variant<Planned, Dropped> Draft::resolve() const {
   }
   point.exact_steps = get<bool>("exact_steps");
   point.deterministic = get<bool>("deterministic");
+  point.fused_gelu = get<bool>("fused_gelu");
   point.data = get<std::string>("data");
   point.seed = static_cast<std::uint64_t>(get<std::int64_t>("seed"));
   std::vector<std::string> unset_env;

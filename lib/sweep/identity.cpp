@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "lib/base/hash.h"
+#include "lib/memory/config.h"
 #include "lib/memory/recompute.h"
 
 namespace tessera::sweep {
@@ -39,6 +40,7 @@ Point normalized(Point point) {
   if (point.sharding_strategy != Sharding::hybrid_shard) point.hybrid_group = 0;
   point.checkpointing_blocks = memory::usual_blocks(
       point.activation_checkpointing, point.model.n_layers, point.checkpointing_blocks);
+  if (!memory::can_fuse_gelu(point.model)) point.fused_gelu = false;
   if (is_f32(point.precision)) point.mixed_precision = MixedPrecision::default_;
   if (point.gpu == "cpu") {
     // Minima in seconds and free orders of summation are a GPU's: a CPU run is the same either way.

@@ -15,6 +15,8 @@ namespace tessera::sweep {
 //   fp32                     -> mixed precision DEFAULT
 //   one device, PURE         -> mixed precision DEFAULT
 //   a GPU                    -> threads 0
+//   no gelu_tanh, or an ffn that is no multiple of 8
+//                            -> not fused_gelu: products have nothing to fuse
 //   a CPU                    -> not exact_steps, not deterministic: it has no other way
 Point normalized(Point point);
 

@@ -51,6 +51,7 @@ memory::Config memory_config(const Point& point, std::int64_t microbatch) {
           .mask = memory::recompute_mask(point.activation_checkpointing, point.model.n_layers,
                                          point.checkpointing_blocks),
           .offload = point.activation_cpu_offload,
+          .fused_gelu = point.fused_gelu,
           .world = point.gpus,
           .sharding = point.sharding_strategy,
           .hybrid_group = point.hybrid_group,

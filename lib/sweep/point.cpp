@@ -63,6 +63,7 @@ std::string write_point(const Point& point, bool all) {
   if (all || point.deterministic) json.boolean("deterministic", point.deterministic);
   if (all || !point.env.empty()) json.texts("env", point.env);
   if (all || point.exact_steps) json.boolean("exact_steps", point.exact_steps);
+  if (point.fused_gelu) json.boolean("fused_gelu", true);  // left out likewise
   json.integer("global_batch", point.global_batch);
   json.text("gpu", point.gpu);
   json.integer("gpus", point.gpus);
@@ -200,6 +201,7 @@ Point parse_point(const Value& value) {
   integer("warmup", point.warmup, 0);
   boolean("exact_steps", point.exact_steps);
   boolean("deterministic", point.deterministic);
+  boolean("fused_gelu", point.fused_gelu);
   if (const Value* data = fields.optional("data")) point.data = as_text(*data);
   if (const Value* seed = fields.optional("seed"))
     point.seed = static_cast<std::uint64_t>(as_integer(*seed, 0));

@@ -43,6 +43,7 @@ struct Point {
   std::int64_t warmup = 10;       // of them not measured
   bool exact_steps = false;       // steps and warmup are not minima but exact
   bool deterministic = false;
+  bool fused_gelu = false;  // matrix products do a gelu_tanh themselves
   std::string data = "synthetic";
   std::uint64_t seed = 17;
   std::map<std::string, std::string> env;       // environment axes

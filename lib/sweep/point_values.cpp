@@ -42,6 +42,7 @@ std::vector<std::pair<std::string, std::string>> values_of(const Point& point) {
   unless_usual("warmup", point.warmup, usual.warmup, std::to_string(point.warmup));
   unless_usual("exact_steps", point.exact_steps, false, "true");
   unless_usual("deterministic", point.deterministic, false, "true");
+  unless_usual("fused_gelu", point.fused_gelu, false, "true");
   unless_usual("data", point.data, usual.data, point.data);
   unless_usual("seed", point.seed, usual.seed, std::to_string(point.seed));
   for (const auto& [variable, value] : point.env) values["env." + variable] = value;

@@ -206,6 +206,44 @@ TEST_CASE("--exact-steps and deterministic are a GPU's: on a CPU they change not
   CHECK(with({"-c", "local"}) == plan({"-m", "125m", "--batch_sizes", "8"}).points.at(0));
 }
 
+TEST_CASE("fused_gelu is for gelu_tanh: another model's point is the same with it") {
+  const std::vector<std::string> both{"-m",         "gpt2-124m", "cpu-2m",
+                                      "--seq_lens", "64",        "--batch_sizes",
+                                      "8",          "--axis",    "fused_gelu=false,true"};
+  const auto planned = plan(both);
+  REQUIRE(planned.points.size() == 3);
+  int fused = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (!planned.points[i].fused_gelu) continue;
+    ++fused;
+    CHECK(planned.labels[i] == "gpt2-124m");
+  }
+  CHECK(fused == 1);
+  REQUIRE(planned.drops.size() == 1);
+  CHECK(planned.drops[0].starts_with("duplicate: same as "));
+  // A table of points that all are without it does not speak of it.
+  const SubmitProgram submit;
+  const auto head = [&](const std::vector<std::string>& arguments) {
+    const std::string out = submit.run(arguments).out;
+    return out.substr(0, out.find('\n'));
+  };
+  CHECK(head(both).find("  fused_gelu  ") != std::string::npos);
+  CHECK(head({"-m", "cpu-2m", "--seq_lens", "64", "--batch_sizes", "8", "--axis",
+              "fused_gelu=false,true"})
+            .find("fused_gelu") == std::string::npos);
+  // Nor does what is dropped of such a model, unless that is why.
+  const auto json = nlohmann::json::parse(
+      submit
+          .run({"-m", "gpt2-124m", "cpu-2m", "--seq_lens", "64", "--batch_sizes", "8", "--set",
+                "fused_gelu=true", "seed=1", "--where", "seed == 2", "--json"})
+          .out);
+  REQUIRE(json.at("dropped").size() == 2);
+  for (const auto& drop : json.at("dropped")) {
+    const bool says = drop.at("values").dump().find("fused_gelu") != std::string::npos;
+    CHECK(says == (drop.at("label") == "gpt2-124m"));
+  }
+}
+
 TEST_CASE("--seq_lens, -s, -b and --batch_sizes span together") {
   const auto planned = plan({"-m", "cpu-2m", "-s", "7", "8", "--seq_lens", "100", "-b", "10", "11",
                              "--batch_sizes", "3"});

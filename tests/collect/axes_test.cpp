@@ -29,6 +29,7 @@ const std::vector<std::pair<std::string, Change>> kAxes = {
     {"warmup", [](sweep::Point& p) { p.warmup = 11; }},
     {"exact_steps", [](sweep::Point& p) { p.exact_steps = true; }},
     {"deterministic", [](sweep::Point& p) { p.deterministic = true; }},
+    {"fused_gelu", [](sweep::Point& p) { p.fused_gelu = true; }},
     {"data", [](sweep::Point& p) { p.data = "other"; }},
     {"cluster", [](sweep::Point& p) { p.cluster = "other"; }},
     {"env.OMP_PROC_BIND", [](sweep::Point& p) { p.env["OMP_PROC_BIND"] = "close"; }},

@@ -127,6 +127,8 @@ inline LogText sample_log_start(const SampleRun& run) {
                     {"deterministic", false},
                     {"emulated", run.emulated}};
   if (point.threads > 0) effective["threads"] = point.threads;
+  if (point.fused_gelu)
+    effective["fused_gelu"] = true;  // as logs of older trainers, which have none
   log.add(Kind::effective, effective);
   if (run.device.empty()) return log;
   log.add(Kind::host, {{"host", "n03"},

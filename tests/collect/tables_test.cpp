@@ -77,7 +77,8 @@ TEST_CASE("the wide columns follow in the documented order, each once") {
         "trainer commit image env engine reader started_utc ended_utc log "
         "label microbatch_asked steps_asked warmup_asked exact_steps deterministic "
         "deterministic_asked "
-        "identity head_dim ffn norm positions activation biases tied cpu_share_pct ");
+        "identity head_dim ffn norm positions activation biases tied cpu_share_pct "
+        "fused_gelu fused_gelu_asked ");
 }
 
 TEST_CASE("CSV: LF, quotes where needed, digits that read back, empty where not known") {

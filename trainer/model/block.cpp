@@ -83,6 +83,11 @@ NormForward norm1(const Pass& pass, const Tensors& t) {
   return norm(pass, "norm1", t.x, t.norm1, t.mean1, t.rstd1);
 }
 
+bool fuses_gelu(const Pass& pass) {
+  static_assert(memory::kGeluRowElements == kPreElements);
+  return memory::fuses_gelu(pass.memory.config());
+}
+
 // From norm1 to what the MLP's last product reads.
 void middle(const Pass& pass, const Tensors& t) {
   pass.linear("qkv", t.norm1, t.qkv);
@@ -94,6 +99,7 @@ void middle(const Pass& pass, const Tensors& t) {
   second.add = t.branch;
   second.sum = t.mid;
   pass.emit(second);
+  if (fuses_gelu(pass)) return pass.linear_gelu("up", t.norm2, t.up, t.act);
   pass.linear("up", t.norm2, t.up);
   pass.emit(ActForward{.kind = pass.shape().activation, .x = t.up, .y = t.act});
 }
@@ -157,11 +163,15 @@ void block_backward(const Pass& pass, std::int64_t layer) {
   const Tensor dact = pass.activation("dwide", pass.shape().ffn);
   const Tensor dqkv = pass.activation("dwide", pass.qkv_width());
 
-  pass.linear_backward("down", t.act, pass.low_precision(dx), dact);
   // Of gate and up, twice as wide as dact, the gradient takes the place of what it is made from.
   const bool swiglu = pass.shape().activation == model::Activation::swiglu;
   const Tensor dup = swiglu ? t.up : dact;
-  pass.emit(ActBackward{.kind = pass.shape().activation, .x = t.up, .dy = dact, .dx = dup});
+  if (fuses_gelu(pass)) {
+    pass.linear_backward("down", t.act, pass.low_precision(dx), dup, t.up);
+  } else {
+    pass.linear_backward("down", t.act, pass.low_precision(dx), dact);
+    pass.emit(ActBackward{.kind = pass.shape().activation, .x = t.up, .dy = dact, .dx = dup});
+  }
   pass.linear_backward("up", t.norm2, dup, dnorm);
   norm_backward(pass, "norm2", dnorm, t.mid, t.mean2, t.rstd2, dx);
 

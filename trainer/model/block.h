@@ -14,7 +14,8 @@ void block_forward(const Pass& pass, std::int64_t layer);
 
 // What block_forward computed and the block's mask does not keep: the very same operation values,
 // but for norms, which read the sum that the forward pass stored where that is kept, instead of
-// making it again, and for the last product, whose result nobody needs.
+// making it again, for the last product, whose result nobody needs, and for an activation that a
+// product did: it is made from the argument that is kept, which was rounded after the product.
 void block_recompute(const Pass& pass, std::int64_t layer);
 
 // dx: in, gradient of the block's result; out, of its input, both of the residual stream.

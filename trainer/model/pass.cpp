@@ -11,6 +11,16 @@ void Pass::linear(std::string_view name, const Tensor& x, const Tensor& y) const
             .bias = parameter(fmt::format("{}.bias", name))});
 }
 
+void Pass::linear_gelu(std::string_view name, const Tensor& x, const Tensor& pre,
+                       const Tensor& y) const {
+  emit(Gemm{.a = x,
+            .b = parameter(fmt::format("{}.weight", name)),
+            .d = y,
+            .bias = parameter(fmt::format("{}.bias", name)),
+            .epilogue = GemmEpilogue::gelu,
+            .pre = pre});
+}
+
 Tensor Pass::norm_gradient(std::string_view name, bool is_gain) const {
   if (const Tensor trained = gradient(name)) return trained;
   if (!is_gain && !parameter(name)) return {};  // the model has no such bias
@@ -28,7 +38,7 @@ Tensor Pass::low_precision(const Tensor& dx) const {
 }
 
 void Pass::linear_backward(std::string_view name, const Tensor& x, const Tensor& dy,
-                           const Tensor& dx) const {
+                           const Tensor& dx, const Tensor& pre) const {
   const std::string weight = fmt::format("{}.weight", name);
   const std::string bias = fmt::format("{}.bias", name);
   if (const Tensor dbias = gradient(bias)) {
@@ -45,7 +55,12 @@ void Pass::linear_backward(std::string_view name, const Tensor& x, const Tensor&
               .transpose_b = false,
               .accumulate = accumulate});
   }
-  emit(Gemm{.a = dy, .b = parameter(weight), .d = dx, .transpose_b = false});
+  emit(Gemm{.a = dy,
+            .b = parameter(weight),
+            .d = dx,
+            .transpose_b = false,
+            .epilogue = pre ? GemmEpilogue::dgelu : GemmEpilogue::none,
+            .pre = pre});
 }
 
 }  // namespace tessera::trainer

@@ -57,9 +57,13 @@ struct Pass {
 
   // y = x W^T + b of the linear layer `name`.
   void linear(std::string_view name, const Tensor& x, const Tensor& y) const;
-  // Gradients of W and b where they are trained, and dx = dy W.
-  void linear_backward(std::string_view name, const Tensor& x, const Tensor& dy,
-                       const Tensor& dx) const;
+  // pre = x W^T + b and y = gelu_tanh of it, in one product.
+  void linear_gelu(std::string_view name, const Tensor& x, const Tensor& pre,
+                   const Tensor& y) const;
+  // Gradients of W and b where they are trained, and dx = dy W; with `pre`, x being gelu_tanh of
+  // it, dx is the gradient of pre.
+  void linear_backward(std::string_view name, const Tensor& x, const Tensor& dy, const Tensor& dx,
+                       const Tensor& pre = {}) const;
 };
 
 }  // namespace tessera::trainer

@@ -42,6 +42,7 @@ class Catalogue {
   std::vector<BenchEntry> entries() {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       products(dtype);
+      if (shape_.fused_gelu) fused_products(dtype);
       attention(dtype);
       norms(dtype);
       activations(dtype);
@@ -87,6 +88,27 @@ class Catalogue {
       return BiasGrad{.dy = room.random(dtype, rows, ffn),
                       .dbias = room.empty(DType::f32, 1, ffn),
                       .partials = room.empty(DType::f32, 1, bias_grad_partials(rows, ffn))};
+    });
+  }
+
+  // The MLP's, forward into its hidden width and backward to that.
+  void fused_products(DType dtype) {
+    const auto [rows, d, ffn] = std::tuple(rows_, shape_.d_model, shape_.ffn);
+    add("forward gelu", dtype, [=](BenchRoom& room) {
+      return Gemm{.a = room.random(dtype, rows, d),
+                  .b = room.random(dtype, ffn, d),
+                  .d = room.empty(dtype, rows, ffn),
+                  .bias = room.random(dtype, 1, ffn),
+                  .epilogue = GemmEpilogue::gelu,
+                  .pre = room.empty(dtype, rows, ffn)};
+    });
+    add("dX dgelu", dtype, [=](BenchRoom& room) {
+      return Gemm{.a = room.random(dtype, rows, d),
+                  .b = room.random(dtype, d, ffn),
+                  .d = room.empty(dtype, rows, ffn),
+                  .transpose_b = false,
+                  .epilogue = GemmEpilogue::dgelu,
+                  .pre = room.random(dtype, rows, ffn)};
     });
   }
 

@@ -23,6 +23,7 @@ struct BenchShape {
   std::int64_t seq = 512;
   std::int64_t sequences = 4;    // at once
   std::int64_t head_rows = 512;  // of logits at once
+  bool fused_gelu = false;       // products do the GELU: those are in it, too
 };
 
 // Memory for one operation, given out from a base; the base is only an address to it.

@@ -113,6 +113,7 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
   json["steps"] = point.steps;
   json["warmup"] = point.warmup;
   json["deterministic"] = gpu == nullptr || point.deterministic;  // a CPU has no other way
+  json["fused_gelu"] = memory::fuses_gelu(config);
   json["emulated"] = spec.point.gpu == "cpu" && !is_f32(config.precision);
   return json;
 }

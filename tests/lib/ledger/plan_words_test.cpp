@@ -89,6 +89,25 @@ TEST_CASE("the last plan that named a point says whether it is selected, whoever
   CHECK_FALSE(PlanWords(twice).dropped_last(planned()));
 }
 
+TEST_CASE("a drop tells points apart by whether their products do the GELU") {
+  auto drop = dropped();
+  drop.values["fused_gelu"] = "true";
+  REQUIRE(point_of(drop));
+  CHECK(point_of(drop)->fused_gelu);
+  Contents contents = plans({{"2026-01-01T00:00:00Z", true}, {"2026-01-02T00:00:00Z", false}});
+  contents.entries[1].dropped = {drop};
+  CHECK_FALSE(PlanWords(contents).dropped_last(planned()));
+  PlannedPoint fused = planned();
+  fused.point->model.activation = model::Activation::gelu_tanh;
+  fused.point->model.ffn = 256;
+  fused.point->fused_gelu = true;
+  CHECK(sweep::normalized(*fused.point) == *fused.point);
+  contents.entries[0].points = {fused};
+  CHECK(PlanWords(contents).dropped_last(fused));
+  contents.entries[1].dropped = {dropped()};
+  CHECK_FALSE(PlanWords(contents).dropped_last(fused));
+}
+
 TEST_CASE("another point's drop says nothing of this one") {
   for (const auto& [key, value] : {std::pair{"seq_len", "128"},
                                    {"threads", "2"},

@@ -54,6 +54,7 @@ inline runlog::Facts sample_facts() {
   facts.data = "synthetic";
   facts.activation_cpu_offload = false;
   facts.deterministic = false;
+  facts.fused_gelu = false;
   facts.emulated = false;
   facts.device_name = "NVIDIA H100 80GB HBM3";
   facts.hosts = "n03";

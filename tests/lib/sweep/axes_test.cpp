@@ -29,6 +29,7 @@ TEST_CASE("values are read by their axis") {
   CHECK(setting("precision", "bf16").value == Scalar(std::string("amp_bf16")));
   CHECK(setting("precision", "fp32").value == Scalar(std::string("fp32")));
   CHECK(setting("exact_steps", "true").value == Scalar(true));
+  CHECK(setting("fused_gelu", "true").value == Scalar(true));
   CHECK(setting("env.NCCL_PROTO", "null").value == Scalar(std::monostate{}));
   CHECK(setting("env.NCCL_PROTO", "LL128").value == Scalar(std::string("LL128")));
   CHECK(setting("batch", "{accum: 2}").value == Scalar(Batch{Batch::Kind::accum, 2}));

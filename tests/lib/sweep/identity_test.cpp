@@ -59,6 +59,7 @@ Point unusual() {
   point.warmup = 5;
   point.exact_steps = true;
   point.deterministic = true;
+  point.fused_gelu = true;
   point.seed = 1;
   point.env = {{"NCCL_PROTO", "LL128"}, {"QUOTE", "a\"b\\c\n"}};
   point.identity = {{"env.NCCL_IB_HCA", "mlx5"}};
@@ -166,6 +167,24 @@ TEST_CASE("normal form: on a CPU steps are exact and bits repeat anyway") {
   CHECK(normalized(point).threads == 2);
 }
 
+TEST_CASE("normal form: products do a gelu_tanh of whole packs and no other activation") {
+  Point point = example();
+  point.fused_gelu = true;
+  CHECK_FALSE(normalized(point).fused_gelu);
+  point.model.activation = model::Activation::swiglu;
+  CHECK_FALSE(normalized(point).fused_gelu);
+  point.model.activation = model::Activation::gelu_tanh;
+  CHECK(normalized(point).fused_gelu);
+  point.gpu = "cpu";
+  point.threads = 2;
+  CHECK(normalized(point).fused_gelu);
+  CHECK(canonical_json(point).find(R"("fused_gelu":true,"global_batch")") != std::string::npos);
+  point.model.ffn = 16388;
+  CHECK_FALSE(normalized(point).fused_gelu);
+  // Left out of the full form too where it says nothing.
+  CHECK(point_json(example()).find("fused_gelu") == std::string::npos);
+}
+
 TEST_CASE("every member of a point changes its id") {
   const std::string id = point_id(example());
   const Point other = unusual();
@@ -198,6 +217,7 @@ TEST_CASE("every member of a point changes its id") {
   differs([&](Point& p) { p.warmup = 11; });
   differs([&](Point& p) { p.exact_steps = true; });
   differs([&](Point& p) { p.deterministic = true; });
+  differs([&](Point& p) { p.fused_gelu = true; });
   differs([&](Point& p) { p.data = "other"; });
   differs([&](Point& p) { p.seed = 18; });
   differs([&](Point& p) { p.env["A"] = "1"; });

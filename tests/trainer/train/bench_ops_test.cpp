@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -26,6 +27,11 @@ const BenchShape kSmall{.d_model = 32,
                         .seq = 16,
                         .sequences = 2,
                         .head_rows = 8};
+BenchShape with_fused_gelu() {
+  BenchShape shape = kSmall;
+  shape.fused_gelu = true;
+  return shape;
+}
 
 // Never read or written.
 std::byte* address() {
@@ -44,7 +50,7 @@ std::string text_of(std::FILE* file) {
 
 TEST_CASE("every operation has an entry, and what has activations has one in bf16 too") {
   std::map<std::size_t, std::set<DType>> dtypes;
-  for (const BenchEntry& entry : bench_catalogue(kSmall)) {
+  for (const BenchEntry& entry : bench_catalogue(with_fused_gelu())) {
     BenchRoom room(address());
     dtypes[entry.build(room).index()].insert(entry.dtype);
   }
@@ -57,17 +63,38 @@ TEST_CASE("every operation has an entry, and what has activations has one in bf1
   CHECK(without == 4);  // sum_loss, squared_norm, finish_norm, init
 }
 
+TEST_CASE("products that do a GELU are in it where the engine has such") {
+  const auto variants = [](const BenchShape& shape) {
+    std::multiset<std::string> of_gemm;
+    for (const BenchEntry& entry : bench_catalogue(shape)) {
+      BenchRoom room(address());
+      const Op op = entry.build(room);
+      const auto* gemm = std::get_if<Gemm>(&op);
+      if (gemm == nullptr) continue;
+      CHECK((entry.variant == "forward gelu") == (gemm->epilogue == GemmEpilogue::gelu));
+      CHECK((entry.variant == "dX dgelu") == (gemm->epilogue == GemmEpilogue::dgelu));
+      of_gemm.insert(entry.variant);
+    }
+    return of_gemm;
+  };
+  CHECK(variants(kSmall) ==
+        std::multiset<std::string>{"forward", "forward", "dX", "dX", "dW", "dW"});
+  CHECK(variants(with_fused_gelu()) ==
+        std::multiset<std::string>{"forward", "forward", "forward gelu", "forward gelu", "dX", "dX",
+                                   "dX dgelu", "dX dgelu", "dW", "dW"});
+}
+
 TEST_CASE("each entry is run on finite data of its own, and leaves finite results") {
   const std::unique_ptr<Device> device = cpu_device(1);
   std::int64_t bytes = 0;
-  for (const BenchEntry& entry : bench_catalogue(kSmall)) {
+  for (const BenchEntry& entry : bench_catalogue(with_fused_gelu())) {
     BenchRoom room(address());
     entry.build(room);
     bytes = std::max(bytes, room.used());
   }
   std::byte* base = device->allocate(Pool::device, bytes);
   std::byte* workspace = device->allocate(Pool::device, 1 << 20);
-  for (const BenchEntry& entry : bench_catalogue(kSmall)) {
+  for (const BenchEntry& entry : bench_catalogue(with_fused_gelu())) {
     CAPTURE(entry.variant);
     std::memset(base, 0xFF, static_cast<std::size_t>(bytes));  // NaN
     BenchRoom room(base);
@@ -84,11 +111,14 @@ TEST_CASE("each entry is run on finite data of its own, and leaves finite result
     for (const auto& range : access(op).writes) {
       // rmsnorm leaves the half of its scratch that is for dbias.
       if (norm != nullptr && range.data() == norm->partials.data) continue;
-      // Whatever its dtype, 0xFFFF is in no element: -1, NaN.
+      // No element is all ones: -1, NaN. Half of an f32 may be.
+      const std::size_t element = entry.dtype == DType::f32 ? 4 : 2;
       bool is_written = true;
-      for (std::size_t at = 0; at + 1 < range.size(); at += 2)
-        is_written =
-            is_written && !(range[at] == std::byte{0xFF} && range[at + 1] == std::byte{0xFF});
+      for (std::size_t at = 0; at + element <= range.size(); at += element) {
+        const auto bytes_of_it = range.subspan(at, element);
+        is_written = is_written && std::ranges::count(bytes_of_it, std::byte{0xFF}) <
+                                       static_cast<std::ptrdiff_t>(element);
+      }
       CHECK(is_written);
     }
     if (const auto* gemm = std::get_if<Gemm>(&op); gemm != nullptr && gemm->d.dtype == DType::f32) {
@@ -100,7 +130,7 @@ TEST_CASE("each entry is run on finite data of its own, and leaves finite result
 
 TEST_CASE("all entries are measured, in order, with what they cost") {
   const std::unique_ptr<Device> device = cpu_device(1);
-  const auto catalogue = bench_catalogue(kSmall);
+  const auto catalogue = bench_catalogue(with_fused_gelu());
   double copy = 0;
   std::vector<BenchResult> results;
   bench_operations(

@@ -82,6 +82,94 @@ TEST_CASE("whatever is computed again, the bits are those of keeping all") {
   }
 }
 
+namespace {
+
+// As GPT-2's, with an MLP that products can do the activation of.
+Setup gpt2_setup(Precision precision, bool fused) {
+  Setup setup = small_setup();
+  setup.memory.shape.activation = model::Activation::gelu_tanh;
+  setup.memory.precision = precision;
+  setup.memory.fused_gelu = fused;
+  return setup;
+}
+
+std::int64_t count_of(const Training& training, GemmEpilogue epilogue) {
+  return std::ranges::count_if(microbatch_operations(training.engine.memory(), 2, true),
+                               [&](const Issue& issue) {
+                                 const Op* op = issue.op();
+                                 const Gemm* gemm = op == nullptr ? nullptr : std::get_if<Gemm>(op);
+                                 return gemm != nullptr && gemm->epilogue == epilogue;
+                               });
+}
+
+}  // namespace
+
+TEST_CASE("products that do a GELU train as the activation on its own does") {
+  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+    for (const bool biases : {true, false}) {
+      Setup setup = gpt2_setup(precision, false);
+      setup.memory.shape.biases.mlp = biases;
+      Training apart(setup);
+      setup.memory.fused_gelu = true;
+      Training fused(setup);
+      CHECK(count_of(fused, GemmEpilogue::gelu) == 3);
+      CHECK(count_of(fused, GemmEpilogue::dgelu) == 3);
+      CHECK(count_of(apart, GemmEpilogue::gelu) + count_of(apart, GemmEpilogue::dgelu) == 0);
+      CHECK(fused.engine.plan().total_bytes() == apart.engine.plan().total_bytes());
+      CHECK(fused.engine.step_cost().executed == apart.engine.step_cost().executed);
+      apart.run(3);
+      fused.run(3);
+      if (precision == Precision::fp32) {
+        // Nothing is rounded between a product and its activation: the CPU's bits are the same.
+        CHECK(same_bits(fused.all("grad"), apart.all("grad")));
+        CHECK(same_bits(fused.all("master"), apart.all("master")));
+        continue;
+      }
+      CHECK_FALSE(same_bits(fused.all("grad"), apart.all("grad")));
+      CHECK(relative_error(fused.all("grad"), apart.all("grad")) < 2e-2);
+      CHECK(fused.samples.back().loss == doctest::Approx(apart.samples.back().loss).epsilon(1e-3));
+    }
+  }
+}
+
+TEST_CASE(
+    "of a GELU that products did, what is computed again is the product's or the argument's") {
+  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+    Setup setup = gpt2_setup(precision, true);
+    Training none(setup);
+    setup.memory.checkpointing = Checkpointing::full;
+    Training full(setup);
+    setup.memory.checkpointing = Checkpointing::selective;
+    Training selective(setup);
+    CHECK(count_of(full, GemmEpilogue::gelu) == 6);
+    CHECK(count_of(selective, GemmEpilogue::gelu) == 3);
+    for (Training* each : {&none, &full, &selective}) each->run(1);
+    CHECK(same_bits(full.all("grad"), none.all("grad")));
+    // Selective recompute starts from the argument as it was stored.
+    CHECK(selective.samples[0].loss == none.samples[0].loss);
+    CHECK(same_bits(selective.all("grad"), none.all("grad")) == (precision == Precision::fp32));
+    CHECK(relative_error(selective.all("grad"), none.all("grad")) < 1e-2);
+  }
+}
+
+TEST_CASE("an activation that products cannot do is done apart, whatever was asked for") {
+  for (const auto& [activation, ffn] : {std::pair{model::Activation::gelu_erf, std::int64_t{96}},
+                                        {model::Activation::swiglu, std::int64_t{96}},
+                                        {model::Activation::gelu_tanh, std::int64_t{92}}}) {
+    Setup setup = gpt2_setup(Precision::amp_bf16, true);
+    setup.memory.shape.activation = activation;
+    setup.memory.shape.ffn = ffn;
+    CHECK_FALSE(memory::fuses_gelu(setup.memory));
+    Training asked(setup);
+    setup.memory.fused_gelu = false;
+    Training not_asked(setup);
+    CHECK(count_of(asked, GemmEpilogue::gelu) + count_of(asked, GemmEpilogue::dgelu) == 0);
+    asked.run(1);
+    not_asked.run(1);
+    CHECK(same_bits(asked.all("master"), not_asked.all("master")));
+  }
+}
+
 TEST_CASE("what waits in host memory comes back as it was") {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
     for (const Checkpointing checkpointing :

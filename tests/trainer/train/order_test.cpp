@@ -63,6 +63,10 @@ Setup setup_of(const Kind& kind) {
   Setup setup = small_setup();
   setup.memory.shape.n_layers = 5;
   setup.memory.shape.tied = kind.tied;
+  if (!kind.tied) {
+    setup.memory.shape.activation = model::Activation::gelu_tanh;
+    setup.memory.fused_gelu = true;
+  }
   setup.memory.precision = Precision::amp_bf16;
   setup.memory.mixed_precision = kind.mixed;
   setup.memory.offload = kind.offload;

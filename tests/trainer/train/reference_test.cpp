@@ -59,6 +59,7 @@ struct Mode {
   Precision precision = Precision::fp32;
   MixedPrecision mixed = MixedPrecision::default_;
   Checkpointing checkpointing = Checkpointing::none;
+  bool fused_gelu = false;
 };
 
 Errors errors_of(const Reference& reference, const Mode& mode) {
@@ -66,6 +67,7 @@ Errors errors_of(const Reference& reference, const Mode& mode) {
   setup.memory.precision = mode.precision;
   setup.memory.mixed_precision = mode.mixed;
   setup.memory.checkpointing = mode.checkpointing;
+  setup.memory.fused_gelu = mode.fused_gelu;
   Training training(setup, reference.source());
   Engine& engine = training.engine;
   set_weights(engine, reference);
@@ -164,6 +166,24 @@ TEST_CASE("bf16 training stays near PyTorch's float64") {
   }
   // An f32 residual stream is nearer.
   CHECK(full < 0.9 * low);
+}
+
+TEST_CASE("products that do a GELU follow PyTorch as the activation on its own does") {
+  constexpr Bounds kF32{.loss = 1e-6, .gradient = 1e-5, .curve = 1e-6, .change = 3e-4};
+  constexpr Bounds kBf16{.loss = 1e-3, .gradient = 5e-2, .curve = 2e-3, .change = 5e-2};
+  int count = 0;
+  for (const Reference& reference : read_references()) {
+    if (!memory::can_fuse_gelu(reference.setup.memory.shape)) continue;
+    ++count;
+    for (const Checkpointing checkpointing :
+         {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+      Mode mode{.checkpointing = checkpointing, .fused_gelu = true};
+      check(reference, mode, kF32);
+      mode.precision = Precision::amp_bf16;
+      check(reference, mode, kBf16);
+    }
+  }
+  CHECK(count == 2);
 }
 
 TEST_CASE("rows that pad the token table get no gradient and stay 0") {

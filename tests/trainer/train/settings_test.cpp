@@ -81,6 +81,22 @@ TEST_CASE("offload, FULL and recompute of some blocks are logged, and train alik
         doctest::Approx(plain.footer.at("loss_last").get<double>()).epsilon(0.01));
 }
 
+TEST_CASE("whether products did the GELU is logged, and false where they cannot") {
+  const auto run = [](model::Activation activation, bool fused) {
+    return train_with([&](sweep::RunSpec& spec) {
+      spec.point.model.activation = activation;
+      spec.point.fused_gelu = fused;
+    });
+  };
+  using enum model::Activation;
+  CHECK(run(gelu_tanh, true).effective.at("fused_gelu") == true);
+  CHECK(run(gelu_tanh, false).effective.at("fused_gelu") == false);
+  CHECK(run(gelu_erf, true).effective.at("fused_gelu") == false);
+  // In f32 on a CPU it is the same computation.
+  CHECK(run(gelu_tanh, true).footer.at("loss_last") ==
+        run(gelu_tanh, false).footer.at("loss_last"));
+}
+
 TEST_CASE("--print-schedule prints the step of any point") {
   sweep::RunSpec spec = small_spec("");
   const auto printed = [&] {

@@ -147,6 +147,9 @@ TEST_CASE("operations touch live buffers only, and read what was written there")
         setup.memory.precision = precision;
         setup.memory.offload = offload;
         CHECK(fault_of_a_step(Training(setup).engine.memory()) == "");
+        setup.memory.shape.activation = model::Activation::gelu_tanh;
+        setup.memory.fused_gelu = true;
+        CHECK(fault_of_a_step(Training(setup).engine.memory()) == "");
         if (precision == Precision::fp32) {
           setup.memory.frozen = {"root.*", "block.1.*.gain"};
         } else {
@@ -178,18 +181,23 @@ TEST_CASE("a life that is too short is seen") {
 TEST_CASE("recompute issues the very operations of the forward pass") {
   Setup setup = small_setup();
   setup.memory.checkpointing = Checkpointing::full;
-  const Training training(setup);
-  std::map<int, std::vector<std::size_t>> kinds_forward, kinds_again;
-  for (const Issue& issue : microbatch_operations(training.engine.memory(), 2, true)) {
-    if (issue.unit == 0) continue;
-    auto& kinds = issue.phase == Phase::forward ? kinds_forward : kinds_again;
-    if (issue.phase == Phase::forward || issue.phase == Phase::recompute)
-      kinds[issue.unit].push_back(issue.op()->index());
-  }
-  CHECK(kinds_again.size() == 3);
-  for (auto& [unit, kinds] : kinds_again) {
-    std::vector<std::size_t> expected = kinds_forward[unit];
-    expected.pop_back();  // the last product's result is not needed
-    CHECK(kinds == expected);
+  for (const bool fused : {false, true}) {
+    setup.memory.shape.activation =
+        fused ? model::Activation::gelu_tanh : model::Activation::gelu_erf;
+    setup.memory.fused_gelu = fused;
+    const Training training(setup);
+    std::map<int, std::vector<std::size_t>> kinds_forward, kinds_again;
+    for (const Issue& issue : microbatch_operations(training.engine.memory(), 2, true)) {
+      if (issue.unit == 0) continue;
+      auto& kinds = issue.phase == Phase::forward ? kinds_forward : kinds_again;
+      if (issue.phase == Phase::forward || issue.phase == Phase::recompute)
+        kinds[issue.unit].push_back(issue.op()->index());
+    }
+    CHECK(kinds_again.size() == 3);
+    for (auto& [unit, kinds] : kinds_again) {
+      std::vector<std::size_t> expected = kinds_forward[unit];
+      expected.pop_back();  // the last product's result is not needed
+      CHECK(kinds == expected);
+    }
   }
 }

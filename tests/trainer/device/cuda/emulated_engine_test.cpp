@@ -21,6 +21,7 @@ constexpr std::int64_t kSteps = 2;
 struct Model {
   std::string name;
   model::Shape shape;
+  bool fused_gelu = false;
 };
 
 // Rows of packs, but for the MLP's of the second.
@@ -43,7 +44,9 @@ std::vector<Model> models() {
   llama.positions = model::Positions::rope;
   llama.activation = model::Activation::swiglu;
   llama.tied = false;
-  return {{"MPT", mpt}, {"Llama", llama}, {"ALiBi", alibi}};
+  model::Shape gpt2 = mpt;
+  gpt2.activation = model::Activation::gelu_tanh;
+  return {{"MPT", mpt}, {"Llama", llama}, {"ALiBi", alibi}, {"GPT-2, fused", gpt2, true}};
 }
 
 Setup setup_of(const Model& model, Precision precision) {
@@ -53,6 +56,7 @@ Setup setup_of(const Model& model, Precision precision) {
   setup.memory.device_batch = 3;
   setup.memory.microbatch = 2;
   setup.memory.precision = precision;
+  setup.memory.fused_gelu = model.fused_gelu;
   setup.recipe.warmup_steps = 1;
   setup.recipe.weight_decay = 0.1;
   return setup;
