@@ -438,6 +438,7 @@ std::vector<Case> make_cases() {
   all.push_back(adamw(20'008, true));
   all.push_back(init(30'001, 7));
   all.push_back(init(30'000, 1U << 31));
+  all.push_back(init(3'000, std::uint64_t{5} << 33));
   return all;
 }
 
