@@ -1,6 +1,7 @@
 #include "apps/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -43,18 +44,53 @@ std::string points_text(int count) {
   return fmt::format("{} point{}", count, count == 1 ? "" : "s");
 }
 
+// Whether the trainer beside submit is the one that the cluster's nodes start.
+bool starts_own_trainer(const cluster::Cluster& cluster) {
+  return cluster.trainer.path.empty() && cluster.trainer.image.empty();
+}
+
 // Why the point's trainer cannot run it, as far as that is known.
-std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point) {
+std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point, Judged judged) {
+  const auto ask = judged == Judged::anywhere ? submit::lacks_anywhere : submit::lacks;
   const auto here = plan.capabilities.find(point.cluster);
-  if (here != plan.capabilities.end()) return submit::lacks(here->second, point);
+  if (here != plan.capabilities.end()) return ask(here->second, point);
   const auto there = plan.node_trainers.find({point.cluster, point.gpu});
-  if (there == plan.node_trainers.end()) return std::nullopt;
-  const submit::NodeTrainer& trainer = there->second;
-  const auto reason = submit::lacks(trainer.can, point);
+  if (there != plan.node_trainers.end()) {
+    const submit::NodeTrainer& trainer = there->second;
+    const auto reason = ask(trainer.can, point);
+    if (!reason) return std::nullopt;
+    constexpr std::size_t kDate = 10;  // of 2026-11-30T05:40:00.000Z
+    return fmt::format("{} ({} on {}, asked {}; submit doctor asks again)", *reason,
+                       trainer.version, trainer.node, trainer.utc.substr(0, kDate));
+  }
+  const cluster::Cluster& cluster = plan.clusters.at(point.cluster);
+  if (cluster.kind != cluster::Kind::slurm || !plan.own_trainer) return std::nullopt;
+  // A login node may have a trainer without CUDA beside submit, and the nodes another.
+  if (plan.own_trainer->has_no_gpu_code && point.gpu != "cpu" && !starts_own_trainer(cluster))
+    return std::nullopt;
+  const auto reason = submit::lacks_anywhere(*plan.own_trainer, point);
   if (!reason) return std::nullopt;
-  constexpr std::size_t kDate = 10;  // of 2026-11-30T05:40:00.000Z
-  return fmt::format("{} ({} on {}, asked {}; submit doctor asks again)", *reason, trainer.version,
-                     trainer.node, trainer.utc.substr(0, kDate));
+  return fmt::format("{} (of the trainer beside submit; submit doctor -c {} asks the nodes')",
+                     *reason, cluster.name);
+}
+
+// "gpu h200: the trainer has no device for it" of several GPUs is one cause.
+struct Cause {
+  std::string reason;  // without the GPU where it is about that
+  bool is_of_gpu = false;
+  auto operator<=>(const Cause&) const = default;
+};
+
+struct Affected {
+  int points = 0;
+  std::vector<std::string> gpus;  // each once
+};
+
+std::string would_drop(const Cause& cause, const Affected& affected) {
+  const std::string of_gpus =
+      cause.is_of_gpu ? fmt::format("gpu {}: ", fmt::join(affected.gpus, ", ")) : "";
+  return fmt::format("--RUN would drop {}: {}{}", points_text(affected.points), of_gpus,
+                     cause.reason);
 }
 
 }  // namespace
@@ -84,10 +120,13 @@ Plan make_plan(const SubmitRequest& request) try {
 }
 
 void find_capabilities(Plan& plan) {
+  plan.own_trainer = submit::ask_capabilities(cluster::local_trainer({}));
   for (const auto& [name, cluster] : plan.clusters) {
     if (cluster.kind == cluster::Kind::local) {
-      if (auto can = submit::ask_capabilities(cluster::local_trainer(cluster)))
-        plan.capabilities.emplace(name, *std::move(can));
+      auto can = cluster.trainer.path.empty()
+                     ? plan.own_trainer
+                     : submit::ask_capabilities(cluster::local_trainer(cluster));
+      if (can) plan.capabilities.emplace(name, *std::move(can));
       continue;
     }
     for (const cluster::GpuEntry& gpu : cluster.gpus) {
@@ -97,10 +136,10 @@ void find_capabilities(Plan& plan) {
   }
 }
 
-void drop_incapable(Plan& plan) {
+void drop_incapable(Plan& plan, Judged judged) {
   std::vector<sweep::Planned> kept;
   for (sweep::Planned& each : plan.expansion.points) {
-    const auto reason = lacking(plan, each.point);
+    const auto reason = lacking(plan, each.point, judged);
     if (!reason) {
       kept.push_back(std::move(each));
       continue;
@@ -114,11 +153,15 @@ void drop_incapable(Plan& plan) {
 }
 
 std::vector<std::string> run_notes(const Plan& plan) {
-  std::map<std::string, int> reasons;
+  std::map<Cause, Affected> causes;
   std::map<std::string, int> crowded;
   for (const sweep::Planned& each : plan.expansion.points) {
-    if (const auto reason = lacking(plan, each.point)) {
-      ++reasons[*reason];
+    if (const auto reason = lacking(plan, each.point, Judged::there)) {
+      const std::string rest = submit::reason_without_gpu(*reason, each.point.gpu);
+      Affected& affected = causes[{rest.empty() ? *reason : rest, !rest.empty()}];
+      ++affected.points;
+      if (std::ranges::find(affected.gpus, each.point.gpu) == affected.gpus.end())
+        affected.gpus.push_back(each.point.gpu);
       continue;
     }
     const auto found = plan.capabilities.find(each.point.cluster);
@@ -131,8 +174,7 @@ std::vector<std::string> run_notes(const Plan& plan) {
     }
   }
   std::vector<std::string> notes;
-  for (const auto& [reason, count] : reasons)
-    notes.push_back(fmt::format("--RUN would drop {}: {}", points_text(count), reason));
+  for (const auto& [cause, affected] : causes) notes.push_back(would_drop(cause, affected));
   for (const auto& [what, count] : crowded)
     notes.push_back(fmt::format("{}: {}", points_text(count), what));
   return notes;

@@ -1,7 +1,9 @@
 // The plan of a request: which points would run, which not and why.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,9 @@ struct Plan {
   std::map<std::string, submit::Capabilities> capabilities;
   // Of the other clusters' trainers what `submit doctor` heard, by cluster and GPU.
   std::map<std::pair<std::string, std::string>, submit::NodeTrainer> node_trainers;
+  // Of the trainer beside submit, by which Slurm clusters are judged whose own nobody has asked;
+  // nothing: it does not answer.
+  std::optional<submit::Capabilities> own_trainer;
 };
 
 // The part of a run's name between project and id.
@@ -42,8 +47,12 @@ std::string obstacle(const SubmitRequest& request, const Plan& plan);
 // Asks the trainers of local clusters what they can, and looks up what those of others said.
 void find_capabilities(Plan& plan);
 
-// What --RUN does beforehand: the points that their trainer lacks something for are dropped.
-void drop_incapable(Plan& plan);
+// Whose fault is a point's: that of the machine where its trainer has been asked counts, or not.
+enum class Judged : std::uint8_t { there, anywhere };
+
+// What --RUN does beforehand: the points that their trainer lacks something for are dropped. What
+// is only written down (--render) is kept wherever a machine could run it.
+void drop_incapable(Plan& plan, Judged judged);
 
 // For people, one line each: what --RUN would drop so, and threads beyond this machine's CPUs.
 std::vector<std::string> run_notes(const Plan& plan);

@@ -103,7 +103,7 @@ int run_rerun(const SubmitRequest& request) {
     plan.clusters.emplace(name, scheduler->cluster());
   }
   find_capabilities(plan);
-  drop_incapable(plan);
+  drop_incapable(plan, Judged::there);
   if (!plan.expansion.dropped.empty())
     throw Error(ExitCode::refused, "submit rerun", plan.expansion.dropped.front().detail);
   SubmitRequest again = request;

@@ -21,6 +21,13 @@ namespace {
 
 using namespace tessera;
 
+void require_points(const apps::Plan& plan) {
+  if (!plan.expansion.points.empty()) return;
+  const std::string drops = apps::drop_summary(plan);
+  throw Error(ExitCode::empty, "", "no point is left",
+              drops.empty() ? "the sweep is empty" : drops);
+}
+
 int run_submit(int argc, const char* const* argv) {
   bool help_shown = false;
   const apps::SubmitRequest request = apps::parse_submit(argc, argv, help_shown);
@@ -36,14 +43,17 @@ int run_submit(int argc, const char* const* argv) {
   apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);
   for (const std::string& note : plan.expansion.notes) fmt::print(stderr, "submit: {}\n", note);
-  if (request.run || !request.render.empty() || request.check) apps::drop_incapable(plan);
+  const bool renders = !request.render.empty();
+  // What is only written down needs no device here.
+  if (request.run || renders || request.check)
+    apps::drop_incapable(plan, renders ? apps::Judged::anywhere : apps::Judged::there);
   for (const std::string& note : apps::run_notes(plan)) fmt::print(stderr, "submit: {}\n", note);
   if (request.run || request.check) {
     for (const std::string& note : apps::unasked_notes(plan))
       fmt::print(stderr, "submit: {}\n", note);
   }
   const bool is_empty = plan.expansion.points.empty();
-  const bool dry = !request.render.empty() || request.check;
+  const bool dry = renders || request.check;
   if (is_empty || !(request.run || dry)) {
     if (request.json) {
       fmt::print("{}", apps::plan_json(plan));
@@ -55,14 +65,14 @@ int run_submit(int argc, const char* const* argv) {
                  apps::time_lines(request, plan));
     }
   }
-  if (is_empty) {
-    const std::string drops = apps::drop_summary(plan);
-    throw Error(ExitCode::empty, "", "no point is left",
-                drops.empty() ? "the sweep is empty" : drops);
-  }
+  require_points(plan);
   if (request.run) return apps::run_plan(request, plan);
-  if (!request.render.empty()) apps::render_plan(request, plan);
-  if (request.check) apps::check_plan(request, plan);
+  if (renders) apps::render_plan(request, plan);
+  if (request.check) {
+    apps::drop_incapable(plan, apps::Judged::there);
+    require_points(plan);
+    apps::check_plan(request, plan);
+  }
   return 0;
 }
 

@@ -14,6 +14,8 @@ namespace tessera::trainer {
 
 namespace {
 
+constexpr int kMostGpuRanks = 1;
+
 template <std::size_t... I>
 nlohmann::ordered_json operation_names(std::index_sequence<I...>) {
   return nlohmann::ordered_json::array({op_name(Op{std::in_place_index<I>})...});
@@ -26,6 +28,16 @@ bool has_gloo() {
   } catch (const Error&) {
     return false;
   }
+}
+
+// What this build computes on a GPU, whether there is one here or not: as accept.h has it.
+nlohmann::ordered_json on_any_gpu() {
+  nlohmann::ordered_json gpu;
+  gpu["precisions"] = nlohmann::ordered_json::array(
+      {to_text(Precision::fp32), to_text(Precision::tf32), to_text(Precision::amp_bf16)});
+  gpu["sharding"] = nlohmann::ordered_json::array({to_text(Sharding::no_shard)});
+  gpu["max_ranks"] = kMostGpuRanks;
+  return gpu;
 }
 
 }  // namespace
@@ -43,15 +55,17 @@ std::string capabilities_json() {
   const GpuPresence gpus = gpu_presence();
   json["devices"] = nlohmann::ordered_json::array({"cpu"});
   if (!gpus.names.empty()) json["devices"].push_back("cuda");
-  nlohmann::ordered_json& cuda = json["cuda"];
+  nlohmann::ordered_json cuda;
   cuda["gpus"] = gpus.names;
   if (!gpus.why_none.empty()) cuda["none"] = gpus.why_none;
-  cuda["max_ranks"] = 1;
+  cuda["max_ranks"] = kMostGpuRanks;
   if (gpus.is_built) {
     cuda["toolkit"] = gpus.cuda;
     cuda["built_with_cudnn"] = gpus.has_cudnn;
     cuda["architectures"] = gpus.architectures;
   }
+  json["cuda"] = std::move(cuda);
+  json["gpu"] = gpus.is_built ? on_any_gpu() : nullptr;
   json["precisions"] = nlohmann::ordered_json::array({to_text(Precision::fp32)});
   if (!gpus.names.empty()) json["precisions"].push_back(to_text(Precision::tf32));
   json["precisions"].push_back(to_text(Precision::amp_bf16));

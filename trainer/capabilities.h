@@ -5,8 +5,9 @@
 
 namespace tessera::trainer {
 
-// One JSON object: devices, precisions, sharding, ranks, operations, log schema, and of this
-// machine cpu and blas (docs/formats.md, "Run specification").
+// One JSON object (docs/formats.md, "Capabilities"): devices, precisions, sharding, ranks,
+// operations, log schema, what it computes on a GPU wherever that is, and of this machine cpu and
+// blas.
 std::string capabilities_json();
 
 }  // namespace tessera::trainer

@@ -14,6 +14,9 @@ namespace tessera::submit {
 
 namespace {
 
+constexpr std::string_view kCpu = "cpu";
+constexpr std::string_view kCuda = "cuda";
+
 bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
@@ -55,6 +58,19 @@ Capabilities parse_capabilities(const Value& json) {
     if (const Value* ranks = cuda->find("max_ranks"))
       all.max_gpu_ranks = as_integer(*ranks, 1, kMany);
   }
+  if (const Value* gpu = json.find("gpu")) {
+    all.has_no_gpu_code = gpu->is_null();
+    if (!gpu->is_null()) {
+      const auto of_gpus = [&](std::string_view key) -> const Value& {
+        const Value* found = gpu->find(key);
+        if (found == nullptr) bad_value(*gpu, fmt::format("lacks '{}'", key));
+        return *found;
+      };
+      all.on_gpus = {.precisions = as_texts(of_gpus("precisions")),
+                     .sharding = as_texts(of_gpus("sharding")),
+                     .max_ranks = as_integer(of_gpus("max_ranks"), 1, kMany)};
+    }
+  }
   if (const Value* memory = json.find("memory_bytes"))
     all.memory_bytes = as_integer(*memory, 0, std::int64_t{1} << 60);
   return all;
@@ -70,15 +86,21 @@ std::optional<Capabilities> ask_capabilities(const std::filesystem::path& traine
   }
 }
 
-std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point) {
-  if (!has(trainer.devices, point.gpu == "cpu" ? "cpu" : "cuda"))
-    return fmt::format("gpu {}: the trainer has no device for it{}{}", point.gpu,
-                       trainer.no_cuda.empty() ? "" : ": ", trainer.no_cuda);
-  if (point.gpu == "cpu" && point.precision == Precision::tf32)
+std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point) {
+  const bool is_gpu = point.gpu != "cpu";
+  if (is_gpu && trainer.has_no_gpu_code)
+    return fmt::format("gpu {}: the trainer was built without CUDA", point.gpu);
+  if (!is_gpu && point.precision == Precision::tf32)
     return "precision tf32: a CPU's f32 products are not rounded to TF32";
-  const std::int64_t most = point.gpu == "cpu" ? trainer.max_ranks : trainer.max_gpu_ranks;
-  if (point.gpus > most)
-    return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, most);
+  // One that is too old to say has told of the devices that it saw: of GPUs only if there were any.
+  const bool knows_gpus = trainer.on_gpus || has(trainer.devices, kCuda);
+  const bool knows_device = !is_gpu || knows_gpus;
+  const bool said_apart = is_gpu && trainer.on_gpus;
+  if (is_gpu && knows_gpus) {
+    const std::int64_t most = said_apart ? trainer.on_gpus->max_ranks : trainer.max_gpu_ranks;
+    if (point.gpus > most)
+      return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, most);
+  }
   if (point.microbatch_size != sweep::kAutoMicrobatch) {
     const std::int64_t count =
         memory::microbatch_count(point.global_batch / point.gpus, point.microbatch_size);
@@ -94,9 +116,11 @@ std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point
     std::string value;
     const std::vector<std::string>& names;
   } choices[] = {
-      {"precision", named(point.precision), trainer.precisions},
+      {"precision", named(point.precision),
+       said_apart ? trainer.on_gpus->precisions : trainer.precisions},
       {"mixed_precision", named(point.mixed_precision), trainer.mixed_precision},
-      {"sharding_strategy", named(point.sharding_strategy), trainer.sharding},
+      {"sharding_strategy", named(point.sharding_strategy),
+       said_apart ? trainer.on_gpus->sharding : trainer.sharding},
       {"activation_checkpointing", named(point.activation_checkpointing),
        trainer.activation_checkpointing},
       {"norm", named(shape.norm), trainer.norms},
@@ -104,7 +128,8 @@ std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point
       {"activation", named(shape.activation), trainer.activations},
   };
   for (const auto& [field, value, names] : choices) {
-    if (!has(names, value)) return one_of(field, value, names);
+    const bool of_device = &names == &trainer.precisions;
+    if ((knows_device || !of_device) && !has(names, value)) return one_of(field, value, names);
   }
   if (point.gpus == 1 && point.mixed_precision == MixedPrecision::pure)
     return "mixed_precision PURE: one rank sends no gradients";
@@ -118,6 +143,23 @@ std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point
   if (point.activation_cpu_offload && !trainer.activation_cpu_offload)
     return "activation_cpu_offload true: the trainer has false";
   return std::nullopt;
+}
+
+std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point) {
+  if (auto reason = lacks_anywhere(trainer, point)) return reason;
+  const bool is_gpu = point.gpu != "cpu";
+  if (!has(trainer.devices, is_gpu ? kCuda : kCpu)) {
+    return fmt::format("gpu {}: the trainer has no device for it{}{}", point.gpu,
+                       trainer.no_cuda.empty() ? "" : ": ", trainer.no_cuda);
+  }
+  if (!is_gpu && point.gpus > trainer.max_ranks)
+    return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, trainer.max_ranks);
+  return std::nullopt;
+}
+
+std::string reason_without_gpu(const std::string& reason, const std::string& gpu) {
+  const std::string named = fmt::format("gpu {}: ", gpu);
+  return reason.starts_with(named) ? reason.substr(named.size()) : "";
 }
 
 }  // namespace tessera::submit

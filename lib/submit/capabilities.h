@@ -12,7 +12,13 @@
 
 namespace tessera::submit {
 
-// `trainer --capabilities`: names as in points.
+// What the trainer computes on GPUs, whether its machine has one or not.
+struct OnGpus {
+  std::vector<std::string> precisions, sharding;
+  std::int64_t max_ranks = 1;
+};
+
+// `trainer --capabilities` (docs/formats.md, "Capabilities"): names as in points.
 struct Capabilities {
   std::string cpu;                   // model of the CPU
   std::string blas;                  // library of its matrix products, with version
@@ -27,6 +33,8 @@ struct Capabilities {
   bool microbatch_auto = false;
   std::int64_t max_ranks = 1;  // of CPUs
   std::int64_t max_gpu_ranks = 1;
+  std::optional<OnGpus> on_gpus;  // nothing: built without CUDA, or too old to say
+  bool has_no_gpu_code = false;   // built without CUDA, as it says
   std::int64_t memory_bytes = 0;  // of that machine; 0: not said
 };
 
@@ -37,7 +45,17 @@ Capabilities parse_capabilities(const Value& json);
 std::optional<Capabilities> ask_capabilities(const std::filesystem::path& trainer);
 
 // Why the trainer cannot run the point: "precision amp_fp8: the trainer has fp32, amp_bf16", or
-// nothing. An automatic microbatch is not looked at.
+// nothing. What no machine would change comes before what this one lacks. An automatic microbatch
+// is not looked at.
 std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point);
+
+// Why this trainer can run the point on no machine, as far as it says: neither its machine's
+// devices nor how many ranks of CPUs it has libraries for there counts.
+std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point);
+
+// "gpu h200: the trainer has no device for it: why" without the GPU's name, which another point
+// may lack for the same reason: "the trainer has no device for it: why". Empty: `reason` is not
+// about a GPU.
+std::string reason_without_gpu(const std::string& reason, const std::string& gpu);
 
 }  // namespace tessera::submit

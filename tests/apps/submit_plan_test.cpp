@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
@@ -170,7 +171,7 @@ TEST_CASE("llm-foundry's names and prefixes are the same flags") {
   CHECK(ours.points == theirs.points);
   CHECK(ours.points.size() == 4);
   CHECK(ours.labels == theirs.labels);
-  CHECK(theirs.err.empty());
+  CHECK(theirs.err == ours.err);  // no word about a flag
 }
 
 TEST_CASE("dead flags are taken with one line of warning each") {
@@ -357,6 +358,66 @@ TEST_CASE("an added GPU is known by name") {
                                   "--batch_sizes", "8", "--gpu-catalogue", "gpus.yaml"});
   CHECK(result.exit_code == 0);
   CHECK(result.out.find("capability: l4 has no amp_fp8 units") != std::string::npos);
+}
+
+TEST_CASE("what this build's trainer computes on no device is dropped where no node was asked") {
+  SubmitProgram submit;
+  submit.write("c.yaml",
+               "tessera_cluster: 1\nkind: slurm\nworkspace: /w\n"
+               "gpus: {h200: {per_node: 1, nodes: 4}}\n");
+  const std::vector<std::string> points{"-m",     "125m",  "-c",
+                                        "c.yaml", "-t",    "fp16",
+                                        "fp8",    "bf16",  "-g",
+                                        "1",      "2",     "--microbatch_size",
+                                        "1",      "--set", "sharding_strategy=NO_SHARD"};
+  const auto planned = submit.run(points);
+  CAPTURE(planned.err);
+  CHECK(planned.exit_code == 0);
+  if (planned.err.find("built without CUDA") != std::string::npos) {
+    MESSAGE("skipped: built without CUDA");
+    return;
+  }
+  const std::string asks = " (of the trainer beside submit; submit doctor -c c asks the nodes')\n";
+  CHECK(planned.err ==
+        "submit: --RUN would drop 3 points: gpus 2: the trainer runs on at most 1" + asks +
+            "submit: --RUN would drop 1 point: precision amp_fp16: the trainer has fp32, tf32, "
+            "amp_bf16" +
+            asks +
+            "submit: --RUN would drop 1 point: precision amp_fp8: the trainer has fp32, tf32, "
+            "amp_bf16" +
+            asks);
+  auto rendered = points;
+  rendered.insert(rendered.end(), {"--render", "R", "--workspace", "/w"});
+  CHECK(submit.run(rendered).out.starts_with("1 job in 2 files below "));
+}
+
+TEST_CASE("--render writes what a machine with GPUs could run, and no driver here is told once") {
+  SubmitProgram submit;
+  submit.write("box.yaml",
+               "tessera_cluster: 1\nkind: local\n"
+               "gpus: {h200: {per_node: 1}, l4: {per_node: 1}, l40s: {per_node: 1}}\n");
+  std::vector<std::string> arguments{"-m", "125m",     "-c",   "box.yaml",
+                                     "-t", "fp16",     "bf16", "--microbatch_size",
+                                     "1",  "--render", "R"};
+  const auto rendered = submit.run(arguments);
+  CAPTURE(rendered.err);
+  if (rendered.err.find("built without CUDA") != std::string::npos) {
+    MESSAGE("skipped: built without CUDA");
+    return;
+  }
+  // What no machine could run is dropped: fp16.
+  CHECK(rendered.exit_code == 0);
+  CHECK(rendered.out.starts_with("3 jobs in 3 files below "));
+  const std::string no_device = "gpu h200, l4, l40s: the trainer has no device for it: ";
+  if (rendered.err.empty()) return;  // there is a GPU here
+  CHECK(rendered.err.starts_with("submit: --RUN would drop 3 points: " + no_device));
+  CHECK(std::ranges::count(rendered.err, '\n') == 1);
+  // Who asks whether it could be started here is told that it could not.
+  arguments.back() = "R2";
+  arguments.emplace_back("--check");
+  const auto checked = submit.run(arguments);
+  CHECK(checked.exit_code == static_cast<int>(ExitCode::empty));
+  CHECK(checked.out.starts_with("3 jobs in 3 files below "));
 }
 
 TEST_CASE("help and version") {

@@ -67,3 +67,67 @@ TEST_CASE("what the trainer lacks is named with what it has") {
         "activation_cpu_offload true: the trainer has false");
   CHECK(lacked([](Point& p) { p.microbatch_size = sweep::kAutoMicrobatch; }).empty());
 }
+
+namespace {
+
+// kAnswer with more members, of a trainer that was built with CUDA and sees no GPU.
+Capabilities without_driver(const std::string& gpu) {
+  std::string text = kAnswer;
+  text.insert(1, R"("cuda": {"gpus": [], "none": "there is no driver", "max_ranks": 1},)" + gpu);
+  return parse_capabilities(parse_json(text, "answer"));
+}
+
+const char* const kOnGpus =
+    R"("gpu": {"precisions": ["fp32", "tf32", "amp_bf16"], "sharding": ["NO_SHARD"],
+               "max_ranks": 1},)";
+
+sweep::Point on_gpu(Precision precision) {
+  sweep::Point point = runnable();
+  point.gpu = "h200";
+  point.precision = precision;
+  return point;
+}
+
+}  // namespace
+
+TEST_CASE("what no machine would change is told before what this machine lacks") {
+  const Capabilities can = without_driver(kOnGpus);
+  const std::string no_driver = "gpu h200: the trainer has no device for it: there is no driver";
+  CHECK(lacks(can, on_gpu(Precision::amp_fp16)) ==
+        "precision amp_fp16: the trainer has fp32, tf32, amp_bf16");
+  CHECK(lacks_anywhere(can, on_gpu(Precision::amp_fp16)) ==
+        "precision amp_fp16: the trainer has fp32, tf32, amp_bf16");
+  // TF32 is a GPU's, whether this machine has one or not.
+  CHECK(lacks(can, on_gpu(Precision::tf32)) == no_driver);
+  CHECK_FALSE(lacks_anywhere(can, on_gpu(Precision::tf32)).has_value());
+  sweep::Point two = on_gpu(Precision::amp_bf16);
+  two.gpus = 2;
+  CHECK(lacks_anywhere(can, two) == "gpus 2: the trainer runs on at most 1");
+  sweep::Point sharded = on_gpu(Precision::amp_bf16);
+  sharded.sharding_strategy = Sharding::full_shard;
+  CHECK(lacks_anywhere(can, sharded) == "sharding_strategy FULL_SHARD: the trainer has NO_SHARD");
+  // Ranks of CPUs need libraries that another machine may have.
+  sweep::Point ranks = runnable();
+  ranks.gpus = 2;
+  CHECK(lacks(can, ranks) == "gpus 2: the trainer runs on at most 1");
+  CHECK_FALSE(lacks_anywhere(can, ranks).has_value());
+}
+
+TEST_CASE("a trainer without CUDA runs on no GPU anywhere; an older one says it of this machine") {
+  const Capabilities without = without_driver(R"("gpu": null,)");
+  CHECK(lacks_anywhere(without, on_gpu(Precision::amp_bf16)) ==
+        "gpu h200: the trainer was built without CUDA");
+  CHECK_FALSE(lacks_anywhere(without, runnable()).has_value());
+  const Capabilities older = without_driver("");
+  CHECK_FALSE(lacks_anywhere(older, on_gpu(Precision::amp_fp16)).has_value());
+  CHECK(lacks(older, on_gpu(Precision::amp_fp16)) ==
+        "gpu h200: the trainer has no device for it: there is no driver");
+  CHECK_THROWS_AS(without_driver(R"("gpu": {"precisions": ["fp32"]},)"), Error);
+}
+
+TEST_CASE("a reason that is about a GPU is the same for another one") {
+  CHECK(reason_without_gpu("gpu h200: the trainer has no device for it", "h200") ==
+        "the trainer has no device for it");
+  CHECK(reason_without_gpu("gpus 2: the trainer runs on at most 1", "h200").empty());
+  CHECK(reason_without_gpu("gpu h200_nvl: none", "h200").empty());
+}
