@@ -57,6 +57,10 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string suggestion(std::string_view given, std::span<const std::string_view> known) {
   if (known.empty()) return {};
+  for (const std::string_view name : known) {
+    if (name.size() == given.size() && edit_distance(given, name) == 0)
+      return fmt::format("did you mean {}?", name);
+  }
   // "h100" means "h100_80gb" or "h100_pcie", however near h200 is.
   std::vector<std::string_view> longer;
   for (const std::string_view name : known) {

@@ -18,6 +18,15 @@ TEST_CASE("the nearest known name is suggested, all are listed when none is near
   CHECK(suggestion("x", std::vector<std::string>{}).empty());
 }
 
+TEST_CASE("a name that differs in case alone is meant, whatever else goes on as it does") {
+  const std::vector<std::string> gpus{"h100_80gb", "h100_pcie", "h200", "h200_nvl"};
+  CHECK(suggestion("H200", gpus) == "did you mean h200?");
+  CHECK(suggestion("H200_NVL", gpus) == "did you mean h200_nvl?");
+  CHECK(suggestion("h100", gpus) == "did you mean h100_80gb or h100_pcie?");
+  CHECK(suggestion("H100", gpus) == "did you mean h100_80gb or h100_pcie?");
+  CHECK(suggestion("h2000", gpus) == "did you mean h200?");
+}
+
 TEST_CASE("edit distance counts swaps of neighbours once") {
   CHECK(edit_distance("modle", "model") == 1);
   CHECK(edit_distance("", "abc") == 3);
