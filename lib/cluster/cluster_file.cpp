@@ -76,6 +76,11 @@ GpuEntry parse_gpu(const std::string& name, const Value& value, Kind kind) {
   gpu.name = name;
   Section section(value, fmt::format("'{}' of gpus", name));
   section.integer("per_node", gpu.per_node, 1, kMany).integer("nodes", gpu.nodes, 1, kMany);
+  if (kind == Kind::local && gpu.nodes > 1) {
+    bad_value(*value.find("nodes"),
+              fmt::format("{} nodes: a local cluster is one, this machine", gpu.nodes),
+              "leave it out");
+  }
   section.texts("expect", gpu.expect);
   if (kind == Kind::slurm || kind == Kind::slurm_rest) {
     section.one_of("request", gpu.request, {"gres", "gpus-per-node", "none"})

@@ -9,8 +9,11 @@ namespace tessera::cluster {
 sweep::ClusterView view_of(const Cluster& cluster) {
   sweep::ClusterView view;
   view.name = cluster.name;
-  for (const GpuEntry& gpu : cluster.gpus)
-    view.gpus.push_back({.name = gpu.name, .per_node = gpu.per_node, .nodes = gpu.nodes});
+  const bool is_one_node = cluster.kind == Kind::local;
+  for (const GpuEntry& gpu : cluster.gpus) {
+    view.gpus.push_back(
+        {.name = gpu.name, .per_node = gpu.per_node, .nodes = is_one_node ? 1 : gpu.nodes});
+  }
   view.identity = cluster.identity;
   if (cluster.kind == Kind::local) view.cpus = usable_cpus();
   return view;

@@ -179,5 +179,7 @@ TEST_CASE("faults of a cluster file") {
         std::string::npos);
   CHECK(fault("kind: local\ntime: {max: 4}\n" + gpus).find("'4' is no duration") !=
         std::string::npos);
+  CHECK(fault("kind: local\ngpus: {h200: {nodes: 2}}\n") ==
+        "dir/c.yaml:3:22: 2 nodes: a local cluster is one, this machine; leave it out");
   CHECK(fault("kind: local\nmax_parallel: 0\n" + gpus).find("out of range") != std::string::npos);
 }
