@@ -20,7 +20,7 @@ using sweep::Point;
 
 struct Capacity {
   std::int64_t bytes = 0;
-  std::string text;  // "79.60 GiB less 2.00 GiB reserve"
+  std::string text;  // "79.6 less a reserve of 2.0"
 };
 
 // Nothing: the catalogue lacks the GPU, or the cluster's trainer has not said.
@@ -37,15 +37,16 @@ std::optional<Capacity> capacity_of(const Plan& plan, const Point& point) {
   if (gpu == nullptr) return std::nullopt;
   return Capacity{
       sweep::gpu_capacity(gpu->memory_gib, gpu->reserve_gib),
-      fmt::format("{:.2f} GiB less {:.2f} GiB reserve", gpu->memory_gib, gpu->reserve_gib)};
+      fmt::format("{:.1f} less a reserve of {:.1f}", gpu->memory_gib, gpu->reserve_gib)};
 }
 
-sweep::Dropped drop(const Planned& each, std::int64_t need, std::int64_t capacity) {
+sweep::Dropped drop(const Planned& each, std::int64_t need, const Capacity& capacity) {
   const bool is_auto = each.point.microbatch_size == sweep::kAutoMicrobatch;
   return {.reason = sweep::DropReason::memory,
-          .detail = fmt::format("{} needs {}, {} has {}: {} missing",
-                                is_auto ? "even one sequence" : "it", gib_text(need),
-                                each.point.gpu, gib_text(capacity), gib_text(need - capacity)),
+          .detail =
+              fmt::format("{} needs {}, {} has {} ({}): {} missing",
+                          is_auto ? "even one sequence" : "it", gib_text(need), each.point.gpu,
+                          gib_text(capacity.bytes), capacity.text, gib_text(need - capacity.bytes)),
           .label = each.label,
           .values = sweep::values_of(each.point)};
 }
@@ -111,7 +112,7 @@ void plan_memory(Plan& plan) {
       }
       const std::int64_t size = std::max<std::int64_t>(1, microbatch_of(each));
       if (const std::int64_t need = needs.bytes(point, size); need > capacity->bytes) {
-        plan.expansion.dropped.push_back(drop(each, need, capacity->bytes));
+        plan.expansion.dropped.push_back(drop(each, need, *capacity));
         continue;
       }
     }

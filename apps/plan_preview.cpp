@@ -72,6 +72,11 @@ int check_plan(const SubmitRequest& request, const Plan& plan) {
       try {
         answer = scheduler->check(job);
       } catch (const Error& error) {
+        if (error.code() == ExitCode::unreachable) {
+          throw Error(ExitCode::unreachable, cluster->name,
+                      fmt::format("cannot be asked: {}", error.what()),
+                      "is this a host of the cluster, and does its controller run?");
+        }
         if (error.code() != ExitCode::refused) throw;
         ++refused;
         answer = fmt::format("refused: {}", error.what());

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
+#include <string_view>
 #include <system_error>
 
 namespace tessera::cli {
@@ -12,7 +13,11 @@ namespace tessera::cli {
 namespace {
 
 int told(const char* name, const std::string& what, ExitCode code) {
-  std::fputs(fmt::format("{}: {}\n", name, what).c_str(), stderr);
+  // "submit doctor: ..." says by itself whose word it is.
+  const std::string verb = fmt::format("{} ", name);
+  const std::string_view rest =
+      what.starts_with(verb) ? std::string_view(what).substr(verb.size()) : what;
+  std::fputs(fmt::format("{}: {}\n", name, rest).c_str(), stderr);
   return static_cast<int>(code);
 }
 

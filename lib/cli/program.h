@@ -8,7 +8,8 @@
 
 namespace tessera::cli {
 
-// The exit code of `run`, or of what it throws, which is printed as "NAME: what". unknown_fault: of
+// The exit code of `run`, or of what it throws, which is printed as "NAME: what"; what begins with
+// "NAME verb: " has its name once. unknown_fault: of
 // exceptions that are no Error.
 int run_program(const char* name, ExitCode unknown_fault, const std::function<int()>& run);
 

@@ -48,7 +48,10 @@ CommandResult run_slurm(const std::vector<std::string>& words, double limit_s,
 }
 
 void throw_unreachable(const std::string& command, const CommandResult& result) {
-  throw Error(ExitCode::unreachable, command, slurm_complaint(result));
+  constexpr int kNoProgram = 127;
+  throw Error(ExitCode::unreachable, command,
+              result.exit_code == kNoProgram ? "it is not there or cannot be started"
+                                             : slurm_complaint(result));
 }
 
 std::string uncommon_folder(const std::string& program) {

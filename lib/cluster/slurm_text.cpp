@@ -236,12 +236,13 @@ SlurmFault slurm_fault(const CommandResult& result) {
     return SlurmFault::lost;
   }
   if (holds_any(text, {"accounting storage is disabled"})) return SlurmFault::no_accounting;
-  if (holds_any(text, {"(connect failure)", "Connection refused",
-                       "Unable to establish configuration", "Unable to process configuration file",
-                       "could not find or load slurm.conf", "Protocol authentication error",
-                       "Munge encode failed", "Name or service not known", "Unable to resolve",
-                       "Unable to contact slurm controller", "Problem talking to the database",
-                       "slurm_persist_conn_open"})) {
+  if (holds_any(text,
+                {"(connect failure)", "Connection refused", "Unable to establish configuration",
+                 "Unable to process configuration file", "could not find or load slurm.conf",
+                 "Could not establish a configuration source", "Protocol authentication error",
+                 "Munge encode failed", "Name or service not known", "Unable to resolve",
+                 "Unable to contact slurm controller", "Problem talking to the database",
+                 "slurm_persist_conn_open"})) {
     return SlurmFault::unreachable;
   }
   if (holds_any(text, {"SubmitJob", "MaxSubmit", "Resource temporarily unavailable",
@@ -272,7 +273,8 @@ std::string slurm_complaint(const CommandResult& result) {
         line.remove_prefix(prefix.size());
         rank = 2;
       }
-      if (holds_any(line, {"failed: ", "failure: ", " failure)", "timed out", "is disabled"}))
+      if (holds_any(line, {"failed: ", "failure: ", " failure)", "timed out", "is disabled",
+                           "Could not establish a configuration source"}))
         rank = 3;
       if (!line.empty() && rank > best_rank) {
         best = line;

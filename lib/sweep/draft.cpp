@@ -104,7 +104,7 @@ void Draft::complete() {
   for (const auto& [key, value] : tool_defaults()) values_.try_emplace(key, value);
   required("model", "-m");
   required("seq_len", "-s or --seq_lens");
-  required("batch", "-b, --batch_sizes, or --microbatch_size with --accum");
+  required("batch", "-b, --batch_sizes or --microbatch_size,");
   if (!values_.contains("gpu")) {
     const auto& gpus = cluster().gpus;
     if (gpus.size() != 1) {

@@ -125,6 +125,39 @@ TEST_CASE("init writes a cluster file that plans are made on, and says what come
   CHECK(gpus.out.find("b200") != std::string::npos);
 }
 
+TEST_CASE("--check of a Slurm that cannot be asked is one line, whatever there is to be asked") {
+  const User user;
+  std::ofstream(user.work() / "c.yaml")
+      << "tessera_cluster: 1\nkind: slurm\nworkspace: /w\n"
+         "gpus: {h200: {per_node: 1}, h100_80gb: {per_node: 1}}\n";
+  const std::vector<std::string> check{"-m", "125m",        "-c", "c.yaml", "--microbatch_size",
+                                       "1",  "--workspace", "/w", "--check"};
+  const std::string fix = "; is this a host of the cluster, and does its controller run?\n";
+  const auto last_line = [&] {
+    const CommandResult result = user.run(check);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::unreachable));
+    CHECK(result.out.empty());
+    const std::size_t begin = result.err.rfind("submit: ");
+    return begin == std::string::npos ? result.err : result.err.substr(begin);
+  };
+  CHECK(last_line() ==
+        "submit: c: cannot be asked: sbatch --test-only: it is not there or cannot be started" +
+            fix);
+  user.command("sbatch",
+               "echo 'sbatch: error: fetch_config: DNS SRV lookup failed' >&2; echo 'sbatch: "
+               "fatal: Could not establish a configuration source' >&2; exit 1");
+  CHECK(last_line() ==
+        "submit: c: cannot be asked: sbatch --test-only: Could not establish a configuration "
+        "source" +
+            fix);
+  // What it answers to is told kind by kind.
+  user.command("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1");
+  const CommandResult refused = user.run(check);
+  CHECK(refused.exit_code == static_cast<int>(ExitCode::refused));
+  CHECK(refused.err.ends_with("submit: --check: 2 kinds of job would be refused\n"));
+}
+
 TEST_CASE("init overwrites nothing") {
   const User user;
   user.slurm();
@@ -168,10 +201,10 @@ TEST_CASE("init with a wrong command line") {
     return user.fault(words, ExitCode::usage);
   };
   CHECK(usage({}) ==
-        "submit init: what shall the cluster be called?; write submit init NAME, then -c NAME "
+        "init: what shall the cluster be called?; write submit init NAME, then -c NAME "
         "names it");
   CHECK(usage({"a", "b"}) == "b: init takes one name; leave it out");
-  CHECK(usage({"local"}) == "submit init: 'local' is a built-in cluster; take another name");
+  CHECK(usage({"local"}) == "init: 'local' is a built-in cluster; take another name");
   for (const char* name :
        {"a/b", "../a", ".", "..", ".hidden", "a b", "a,b", "a.yaml", "größe", "a\nb", "/tmp/a"}) {
     CAPTURE(name);

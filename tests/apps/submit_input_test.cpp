@@ -33,6 +33,7 @@ TEST_CASE("unknown names say the nearest") {
   CHECK(flags({"-c", "lokal"}) == "-c: unknown cluster 'lokal'; did you mean local?");
   CHECK(flags({"--gpu_types", "h100_80g"}) ==
         "--gpu_types: unknown GPU 'h100_80g'; did you mean h100_80gb?");
+  CHECK(flags({"--gpu_types", "H200"}) == "--gpu_types: unknown GPU 'H200'; did you mean h200?");
   CHECK(flags({"--gpu_types", "h100"}) ==
         "--gpu_types: unknown GPU 'h100'; did you mean h100_80gb or h100_nvl or h100_pcie?");
   CHECK(flags({"-t", "amp_bf61"}) == "-t: unknown value 'amp_bf61'; did you mean amp_bf16?");
@@ -74,7 +75,9 @@ TEST_CASE("numbers are decimal, in range and never saturate") {
 
 TEST_CASE("what contradicts or is missing") {
   CHECK(only({}) == "-m: no model is given; for example -m 7b, or --sweep FILE");
-  CHECK(only({"-m", "7b"}).starts_with("a point lacks 'batch'; give -b, --batch_sizes"));
+  CHECK(only({"-m", "7b"}) ==
+        "a point lacks 'batch'; give -b, --batch_sizes or --microbatch_size, or set it in the "
+        "sweep file");
   CHECK(flags({"--accum", "2"}) ==
         "--accum: the batch is already given by -b or --batch_sizes; keep one of them");
   CHECK(flags({"--axis", "gpus=1,2", "-g", "4"}) ==
@@ -117,8 +120,8 @@ TEST_CASE("illegal projects") {
   CHECK(flags({"--project", "../up"}) == "--project: project '../up' holds '.'" + right);
   CHECK(flags({"--project", "a--b"}).find("holds '--'") != std::string::npos);
   CHECK(only({"status", ""}) ==
-        "submit status: project '' is empty; the first name is a project's");
-  CHECK(only({"cancel", "../up"}).starts_with("submit cancel: project '../up' holds '.'"));
+        "status: project '' is empty; the first name is a project's");
+  CHECK(only({"cancel", "../up"}).starts_with("cancel: project '../up' holds '.'"));
   CHECK(flags({"--project", "abcdefghijklmnopq"}).find("longer than 16") != std::string::npos);
   CHECK(sweep("project: 7b\nmatrix: {model: 7b, seq_len: 8}\nbatch: {samples: 8}\n") ==
         "s.yaml:2:10: project '7b' does not begin with a letter" + right);

@@ -170,6 +170,10 @@ TEST_CASE("a controller that nothing has reached") {
                "directory, retrying in 1sec up to 60sec\nsbatch: error: ClusterName needs to be "
                "specified\nsbatch: fatal: Unable to process configuration file\n"),
         failed("sbatch: error: Batch job submission failed: Protocol authentication error\n"),
+        failed("sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+               "sbatch: error: fetch_config: DNS SRV lookup failed\n"
+               "sbatch: error: _establish_config_source: failed to fetch config\n"
+               "sbatch: fatal: Could not establish a configuration source\n"),
         failed("", 127)}) {
     CAPTURE(result.err);
     try {
@@ -181,6 +185,14 @@ TEST_CASE("a controller that nothing has reached") {
   }
   CHECK(slurm_fault(failed("slurm_load_jobs error: Unable to contact slurm controller (connect "
                            "failure)\n")) == SlurmFault::unreachable);
+}
+
+TEST_CASE("a command without a configuration says that, not which look-up failed") {
+  CHECK(slurm_complaint(
+            failed("sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+                   "sbatch: error: fetch_config: DNS SRV lookup failed\n"
+                   "sbatch: fatal: Could not establish a configuration source\n")) ==
+        "Could not establish a configuration source");
 }
 
 TEST_CASE("accounts that are not kept are another thing than those that do not answer") {
