@@ -20,6 +20,7 @@
 #include "lib/base/error.h"
 #include "lib/cli/cli_error.h"
 #include "lib/cli/program.h"
+#include "lib/cli/version.h"
 #include "lib/ledger/state.h"
 #include "lib/sweep/identity.h"
 
@@ -297,7 +298,7 @@ int run(int argc, char** argv) {
   CLI::App app{
       "Reads the run logs of a project and writes results.csv and results.md with MFU and HFU.",
       "collect"};
-  app.set_version_flag("--version", TESSERA_VERSION);
+  app.set_version_flag("--version", cli::version_line("collect"));
   Options options;
   app.add_option("places", options.places, "A project (default: the last one used), or folders")
       ->type_name("PROJECT|DIR");

@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
 #include "lib/cli/cli_error.h"
+#include "lib/cli/version.h"
 #include "lib/sweep/duration.h"
 #include "lib/sweep/identity.h"
 
@@ -27,7 +28,7 @@ void declare_grid(CLI::App& app, GridFlags& grid) {
   list("-m,--model_yamls,--model_yaml,--models", grid.models,
        "models: built-in names (7b) or files");
   list("-t,--precisions,--precision,--types", grid.precisions,
-       "fp32, bf16, fp16, fp8 (default bf16)");
+       "fp32, tf32, bf16, fp16, fp8 (default bf16)");
   list("-s,--seq_len_exp", grid.seq_exponents,
        "first and last exponent of the sequence length (default 11 11)");
   list("--seq_lens", grid.seq_lens, "sequence lengths (beside -s: both)");
@@ -150,7 +151,7 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
   SubmissionFlags submission;
   FoundryFlags foundry;
   CLI::App app("Plans a sweep of training benchmarks, and with --RUN submits it.", "submit");
-  app.set_version_flag("--version", TESSERA_VERSION);
+  app.set_version_flag("--version", cli::version_line("submit"));
   app.allow_extras();
   declare_grid(app, grid);
   declare_submission(app, request, submission);

@@ -179,7 +179,7 @@ TEST_CASE("help and version") {
   const Place place;
   holds(place.run({"--help"}).out, "--save-path");
   CHECK(place.run({"--version"}).exit_code == 0);
-  holds(place.run({"--version"}).out, ".");
+  CHECK(place.run({"--version"}).out.starts_with("collect 0."));
 }
 
 TEST_CASE("among several places, a name that is nothing is refused, and nothing is written") {
