@@ -11,6 +11,7 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/names.h"
+#include "lib/cluster/local_scheduler.h"
 #include "lib/cluster/make_scheduler.h"
 #include "lib/ledger/state.h"
 
@@ -37,6 +38,19 @@ std::string build_of(const cluster::Cluster& cluster) {
                 "name the runs: submit rerun PROJECT RUN..., or take --only all");
   }
   return result.out.substr(kName.size(), result.out.find('\n') - kName.size());
+}
+
+// Runs at once of a local cluster: each has its GPUs to itself. `asked` where there is no GPU.
+int local_in_flight(const Plan& plan, const cluster::Cluster& cluster, int asked) {
+  int most = asked;
+  for (const sweep::Planned& each : plan.expansion.points) {
+    if (each.point.cluster != cluster.name || each.point.gpu == "cpu") continue;
+    const auto entry = std::ranges::find(cluster.gpus, each.point.gpu, &cluster::GpuEntry::name);
+    if (entry == cluster.gpus.end()) continue;
+    const auto gpus = static_cast<std::int64_t>(cluster::local_run_gpus(cluster, *entry).size());
+    most = std::min(most, static_cast<int>(std::max<std::int64_t>(1, gpus / each.point.gpus)));
+  }
+  return most;
 }
 
 }  // namespace
@@ -102,8 +116,10 @@ submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
   options.select.named = request.named;
   const auto first_set = [](auto asked, auto otherwise) { return asked > 0 ? asked : otherwise; };
   options.in_flight =
-      local ? first_set(request.max_parallel, static_cast<int>(cluster.max_parallel))
-            : first_set(request.max_in_flight, static_cast<int>(cluster.max_in_flight));
+      local
+          ? local_in_flight(plan, cluster,
+                            first_set(request.max_parallel, static_cast<int>(cluster.max_parallel)))
+          : first_set(request.max_in_flight, static_cast<int>(cluster.max_in_flight));
   options.wait = request.wait;
   options.rate_per_s = local ? 0 : first_set(request.rate_per_s, cluster.rate_per_s);
   options.max_failures = request.max_failures;

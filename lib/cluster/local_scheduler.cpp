@@ -1,12 +1,14 @@
 #include "lib/cluster/local_scheduler.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <thread>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/cluster/local_gpus.h"
 #include "lib/cluster/local_process.h"
 #include "lib/cluster/node_report.h"
 #include "lib/cluster/outcome.h"
@@ -35,10 +38,13 @@ class LocalScheduler final : public Scheduler {
   const Cluster& cluster() const override { return cluster_; }
 
   Submission submit(const Job& job, const Accepted& accepted) override {
+    LocalStart start = start_of(job);
+    const std::vector<std::string> gpus = gpus_for(job);
+    if (!gpus.empty()) start.env[kVisibleGpus] = fmt::format("{}", fmt::join(gpus, ","));
     const ProcessRef process = start_local(
-        start_of(job), [&](const ProcessRef& started) { accepted(std::to_string(started.pid)); });
+        start, [&](const ProcessRef& started) { accepted(std::to_string(started.pid)); });
     const RunStart& run = job.runs.front();
-    children_[{run.run_dir, run.attempt}] = {.process = process, .exit_code = {}};
+    children_[{run.run_dir, run.attempt}] = {.process = process, .gpus = gpus, .exit_code = {}};
     return {.kind = Submission::Kind::accepted, .job = std::to_string(process.pid), .text = {}};
   }
 
@@ -94,6 +100,7 @@ class LocalScheduler final : public Scheduler {
  private:
   struct Child {
     ProcessRef process;
+    std::vector<std::string> gpus;
     std::optional<int> exit_code;  // once it has ended
   };
 
@@ -121,6 +128,29 @@ class LocalScheduler final : public Scheduler {
             .env = run.env,
             .unset = run.unset,
             .ranks = static_cast<int>(job.ranks)};
+  }
+
+  // Empty: the run's own environment says which, or it needs none.
+  std::vector<std::string> gpus_for(const Job& job) {
+    const auto entry = std::ranges::find(cluster_.gpus, job.gpu, &GpuEntry::name);
+    if (entry == cluster_.gpus.end() || entry->name == "cpu") return {};
+    const RunStart& run = job.runs.front();
+    const auto said = run.env.find(kVisibleGpus);
+    const auto by_file = cluster_.env.find(kVisibleGpus);
+    const bool is_of_file =
+        said != run.env.end() && by_file != cluster_.env.end() && said->second == by_file->second;
+    if (said != run.env.end() && !is_of_file) return {};
+    std::vector<std::string> taken;
+    const auto add = [&](const std::vector<std::string>& gpus) {
+      taken.insert(taken.end(), gpus.begin(), gpus.end());
+    };
+    for (auto& [place, child] : children_) {
+      if (!has_ended(child)) add(child.gpus);
+    }
+    for (const auto& [pid, process] : adopted_) {
+      if (liveness(process) == Liveness::alive) add(gpus_of_process(pid));
+    }
+    return choose_gpus(local_run_gpus(cluster_, *entry), taken, job.ranks);
   }
 
   std::optional<ProcessRef> process_of(const OpenJob& job) const {
@@ -151,6 +181,7 @@ class LocalScheduler final : public Scheduler {
     const bool ended =
         child != children_.end() ? has_ended(child->second) : has_ended(*process, run);
     if (!ended) {
+      if (child == children_.end()) adopted_.insert_or_assign(process->pid, *process);
       state.phase = JobState::Phase::running;
       state.reason = fmt::format("process {}", process->pid);
       return state;
@@ -198,9 +229,19 @@ class LocalScheduler final : public Scheduler {
   const fs::path trainer_;
   const std::string user_;
   std::map<std::pair<fs::path, int>, Child> children_;  // by run folder and attempt
+  std::map<int, ProcessRef> adopted_;                   // runs of an earlier submit, by pid
 };
 
 }  // namespace
+
+std::vector<std::string> local_run_gpus(const Cluster& cluster, const GpuEntry& entry) {
+  if (entry.name == "cpu") return {};
+  const auto by_file = cluster.env.find(kVisibleGpus);
+  if (by_file != cluster.env.end()) return gpus_to_take(by_file->second, entry.per_node);
+  const char* visible = std::getenv(kVisibleGpus);
+  return gpus_to_take(visible == nullptr ? std::nullopt : std::optional<std::string>(visible),
+                      entry.per_node);
+}
 
 std::unique_ptr<Scheduler> local_scheduler(Cluster cluster, fs::path trainer, std::string user) {
   return std::make_unique<LocalScheduler>(std::move(cluster), std::move(trainer), std::move(user));
