@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "apps/plan_memory.h"
 #include "lib/base/file.h"
@@ -51,7 +52,12 @@ bool starts_own_trainer(const cluster::Cluster& cluster) {
 
 // Why the point's trainer cannot run it, as far as that is known.
 std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point, Judged judged) {
-  const auto ask = judged == Judged::anywhere ? submit::lacks_anywhere : submit::lacks;
+  const hardware::Gpu* gpu = hardware::find_by_name(plan.catalogue, point.gpu);
+  const int compute_capability = gpu == nullptr ? 0 : gpu->compute_capability;
+  const auto ask = [&](const submit::Capabilities& trainer, const sweep::Point& asked) {
+    return judged == Judged::anywhere ? submit::lacks_anywhere(trainer, asked, compute_capability)
+                                      : submit::lacks(trainer, asked, compute_capability);
+  };
   const auto here = plan.capabilities.find(point.cluster);
   if (here != plan.capabilities.end()) return ask(here->second, point);
   const auto there = plan.node_trainers.find({point.cluster, point.gpu});
@@ -68,7 +74,7 @@ std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point, 
   // A login node may have a trainer without CUDA beside submit, and the nodes another.
   if (plan.own_trainer->has_no_gpu_code && point.gpu != "cpu" && !starts_own_trainer(cluster))
     return std::nullopt;
-  const auto reason = submit::lacks_anywhere(*plan.own_trainer, point);
+  const auto reason = submit::lacks_anywhere(*plan.own_trainer, point, compute_capability);
   if (!reason) return std::nullopt;
   return fmt::format("{} (of the trainer beside submit; submit doctor -c {} asks the nodes')",
                      *reason, cluster.name);
@@ -150,6 +156,17 @@ void drop_incapable(Plan& plan, Judged judged) {
                                       .values = sweep::values_of(each.point)});
   }
   plan.expansion.points = std::move(kept);
+}
+
+std::vector<std::string> catalogue_notes(const Plan& plan) {
+  std::set<std::pair<std::string, std::string>> told;  // cluster, GPU
+  std::vector<std::string> notes;
+  for (const sweep::Planned& each : plan.expansion.points) {
+    if (!told.emplace(each.point.cluster, each.point.gpu).second) continue;
+    if (const auto unknown = hardware::unknown_gpu(plan.catalogue, each.point.gpu))
+      notes.push_back(fmt::format("{}: {}", plan.clusters.at(each.point.cluster).source, *unknown));
+  }
+  return notes;
 }
 
 std::vector<std::string> run_notes(const Plan& plan) {

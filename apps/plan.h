@@ -54,6 +54,9 @@ enum class Judged : std::uint8_t { there, anywhere };
 // is only written down (--render) is kept wherever a machine could run it.
 void drop_incapable(Plan& plan, Judged judged);
 
+// For people, one line for each GPU of a cluster that points are left on and no catalogue has.
+std::vector<std::string> catalogue_notes(const Plan& plan);
+
 // For people, one line each: what --RUN would drop so, and threads beyond this machine's CPUs.
 std::vector<std::string> run_notes(const Plan& plan);
 // For people who are about to run it: points of which no trainer has said whether it can run them.

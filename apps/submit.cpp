@@ -43,6 +43,8 @@ int run_submit(int argc, const char* const* argv) {
   apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);
   for (const std::string& note : plan.expansion.notes) fmt::print(stderr, "submit: {}\n", note);
+  for (const std::string& note : apps::catalogue_notes(plan))
+    fmt::print(stderr, "submit: {}\n", note);
   const bool renders = !request.render.empty();
   // What is only written down needs no device here.
   if (request.run || renders || request.check)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "lib/base/numbers.h"
 #include "lib/hardware/driver_name.h"
 #include "lib/model/data_folder.h"
 
@@ -31,6 +32,19 @@ double positive(const Value& value) {
   return number;
 }
 
+// "9.0" is 90.
+int parse_compute_capability(const Value& value) {
+  const std::string text = as_text(value);
+  const std::size_t point = text.find('.');
+  constexpr std::int64_t kMostMajor = 99;
+  const auto major = parse_integer(text.substr(0, point));
+  const bool has_minor = point != std::string::npos && text.size() == point + 2 &&
+                         text.back() >= '0' && text.back() <= '9';
+  if (!has_minor || !major || *major < 1 || *major > kMostMajor)
+    bad_value(value, fmt::format("'{}' is no compute capability", text), "write it like 9.0");
+  return static_cast<int>(10 * *major) + (text.back() - '0');
+}
+
 Gpu parse_gpu(const std::string& name, const Value& value) {
   Gpu gpu;
   gpu.name = name;
@@ -39,6 +53,8 @@ Gpu parse_gpu(const std::string& name, const Value& value) {
   if (const Value* patterns = fields.optional("not")) gpu.not_match = parse_patterns(*patterns);
   gpu.memory_gib = positive(fields.required("memory_gib"));
   if (const Value* reserve = fields.optional("reserve_gib")) gpu.reserve_gib = positive(*reserve);
+  if (const Value* capability = fields.optional("compute_capability"))
+    gpu.compute_capability = parse_compute_capability(*capability);
   gpu.source = as_text(fields.required("source"));
   Fields peaks(fields.required("peak_tflops"), "peak_tflops");
   for (const std::string_view precision : all_names<Precision>()) {
@@ -49,8 +65,11 @@ Gpu parse_gpu(const std::string& name, const Value& value) {
   }
   peaks.finish();
   fields.finish();
-  if (gpu.reserve_gib >= gpu.memory_gib)
-    bad_value(value, "reserve_gib is not less than memory_gib");
+  if (gpu.reserve_gib >= gpu.memory_gib) {
+    bad_value(value,
+              fmt::format("reserve_gib ({}{}) is not less than memory_gib", gpu.reserve_gib,
+                          value.find("reserve_gib") == nullptr ? ", as it is left out" : ""));
+  }
   return gpu;
 }
 
@@ -108,6 +127,17 @@ const Gpu* match_driver_name(const Catalogue& catalogue, const std::string& devi
     found = &gpu;
   }
   return found;
+}
+
+std::optional<std::string> unknown_gpu(const Catalogue& catalogue, std::string_view gpu) {
+  if (gpu == "cpu" || find_by_name(catalogue, gpu) != nullptr) return std::nullopt;
+  std::vector<std::string> names;
+  for (const Gpu& entry : catalogue.gpus) names.push_back(entry.name);
+  const std::string meant = suggestion(gpu, names);
+  return fmt::format(
+      "GPU '{}' is not in the catalogue{}: no memory check, and MFU will be empty unless the "
+      "catalogue knows the name that its driver reports",
+      gpu, meant.starts_with("did you mean") ? fmt::format(" ({})", meant) : "");
 }
 
 PeakOrReason peak(const Catalogue& catalogue, std::string_view gpu, Precision precision) {

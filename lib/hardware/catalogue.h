@@ -13,12 +13,16 @@
 
 namespace tessera::hardware {
 
+// Of a GPU's memory for context, code and libraries where nobody has said how much.
+constexpr double kUsualReserveGib = 2;
+
 struct Gpu {
   std::string name;
-  std::vector<std::string> match;      // regular expressions on the driver's name: one must hold
-  std::vector<std::string> not_match;  // none of these may
-  double memory_gib = 0;               // that the driver reports
-  double reserve_gib = 0;              // of it for context and libraries
+  std::vector<std::string> match;         // regular expressions on the driver's name: one must hold
+  std::vector<std::string> not_match;     // none of these may
+  double memory_gib = 0;                  // that the driver reports
+  double reserve_gib = kUsualReserveGib;  // of it for context and libraries
+  int compute_capability = 0;             // 90 is 9.0; 0: not said
   std::map<std::string, std::optional<double>>
       peak_tflops;  // by precision; none: has no such units
   std::string source;
@@ -44,6 +48,10 @@ const Gpu* find_by_name(const Catalogue& catalogue, std::string_view name);
 // Entry of the device that the driver calls so, nullptr if none matches. Never a guess: a name that
 // two entries match is Error(input).
 const Gpu* match_driver_name(const Catalogue& catalogue, const std::string& device_name);
+
+// What a plan goes without for a GPU that has no entry, a sentence with the entries that may be
+// meant; nothing if it has one, and for "cpu".
+std::optional<std::string> unknown_gpu(const Catalogue& catalogue, std::string_view gpu);
 
 // A dense peak per device with its source, or why there is none.
 struct PeakOrReason {

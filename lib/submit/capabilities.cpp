@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lib/base/command.h"
+#include "lib/base/cuda_architectures.h"
 #include "lib/base/error.h"
 #include "lib/memory/config.h"
 #include "lib/sweep/data_name.h"
@@ -57,6 +58,7 @@ Capabilities parse_capabilities(const Value& json) {
     if (const Value* none = cuda->find("none")) all.no_cuda = as_text(*none);
     if (const Value* ranks = cuda->find("max_ranks"))
       all.max_gpu_ranks = as_integer(*ranks, 1, kMany);
+    if (const Value* code = cuda->find("architectures")) all.architectures = as_texts(*code);
   }
   if (const Value* gpu = json.find("gpu")) {
     all.has_no_gpu_code = gpu->is_null();
@@ -86,7 +88,8 @@ std::optional<Capabilities> ask_capabilities(const std::filesystem::path& traine
   }
 }
 
-std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point) {
+std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point,
+                                          int compute_capability) {
   const bool is_gpu = point.gpu != "cpu";
   if (is_gpu && trainer.has_no_gpu_code)
     return fmt::format("gpu {}: the trainer was built without CUDA", point.gpu);
@@ -142,11 +145,18 @@ std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const swe
     return "the model's head is its own: the trainer has tied";
   if (point.activation_cpu_offload && !trainer.activation_cpu_offload)
     return "activation_cpu_offload true: the trainer has false";
+  const bool may_lack_code = is_gpu && compute_capability > 0 && !trainer.architectures.empty();
+  if (may_lack_code && !has_code_for(trainer.architectures, compute_capability)) {
+    return fmt::format("gpu {}: its compute capability is {}, the trainer has code for {}",
+                       point.gpu, compute_capability_text(compute_capability),
+                       architectures_text(trainer.architectures));
+  }
   return std::nullopt;
 }
 
-std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point) {
-  if (auto reason = lacks_anywhere(trainer, point)) return reason;
+std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point,
+                                 int compute_capability) {
+  if (auto reason = lacks_anywhere(trainer, point, compute_capability)) return reason;
   const bool is_gpu = point.gpu != "cpu";
   if (!has(trainer.devices, is_gpu ? kCuda : kCpu)) {
     return fmt::format("gpu {}: the trainer has no device for it{}{}", point.gpu,

@@ -33,9 +33,10 @@ struct Capabilities {
   bool microbatch_auto = false;
   std::int64_t max_ranks = 1;  // of CPUs
   std::int64_t max_gpu_ranks = 1;
-  std::optional<OnGpus> on_gpus;  // nothing: built without CUDA, or too old to say
-  bool has_no_gpu_code = false;   // built without CUDA, as it says
-  std::int64_t memory_bytes = 0;  // of that machine; 0: not said
+  std::optional<OnGpus> on_gpus;           // nothing: built without CUDA, or too old to say
+  bool has_no_gpu_code = false;            // built without CUDA, as it says
+  std::vector<std::string> architectures;  // of GPUs that it has code for; empty: not said
+  std::int64_t memory_bytes = 0;           // of that machine; 0: not said
 };
 
 // Error(input) where it is not what a trainer prints.
@@ -46,12 +47,14 @@ std::optional<Capabilities> ask_capabilities(const std::filesystem::path& traine
 
 // Why the trainer cannot run the point: "precision amp_fp8: the trainer has fp32, amp_bf16", or
 // nothing. What no machine would change comes before what this one lacks. An automatic microbatch
-// is not looked at.
-std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point);
+// is not looked at. `compute_capability` of the point's GPU: 90 is 9.0, 0 not known.
+std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point,
+                                 int compute_capability = 0);
 
 // Why this trainer can run the point on no machine, as far as it says: neither its machine's
 // devices nor how many ranks of CPUs it has libraries for there counts.
-std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point);
+std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point,
+                                          int compute_capability = 0);
 
 // "gpu h200: the trainer has no device for it: why" without the GPU's name, which another point
 // may lack for the same reason: "the trainer has no device for it: why". Empty: `reason` is not

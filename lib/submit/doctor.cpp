@@ -119,6 +119,8 @@ class Examination {
     if (cluster_.kind == cluster::Kind::slurm && !site()) return std::move(findings_);
     if (!workspace()) return std::move(findings_);
     for (const GpuEntry& gpu : cluster_.gpus) {
+      if (const auto unknown = hardware::unknown_gpu(options_.catalogue, gpu.name))
+        add(Level::note, gpu.name, *unknown);
       if (!would_take(gpu) || !options_.asks_nodes) continue;
       node(gpu);
     }
@@ -310,10 +312,12 @@ std::vector<Finding> judge_node(const GpuEntry& gpu, const NodeReport& report,
                                fmt::join(can.precisions, ", "), fmt::join(can.sharding, ", ")));
     const std::string device = gpu.name == "cpu" ? "cpu" : "cuda";
     if (std::ranges::find(can.devices, device) == can.devices.end()) {
+      const bool knows_why = device != "cpu" && !can.no_cuda.empty();
       add(Level::mend,
-          fmt::format("the trainer on {} has no {} device: --RUN would drop each point",
-                      report.node, device),
-          "a trainer that is built for it, and on GPUs a driver");
+          fmt::format("the trainer on {} has no {} device{}: --RUN would drop each point",
+                      report.node, device, knows_why ? fmt::format(" ({})", can.no_cuda) : ""),
+          knows_why ? "mend that, or take the entry out of the cluster file"
+                    : "a trainer that is built for it, and on GPUs a driver");
     }
   } catch (const Error& error) {
     add(Level::mend, fmt::format("trainer --capabilities: {}", error.what()),

@@ -57,6 +57,35 @@ TEST_CASE("a file adds entries, a known name is replaced") {
   CHECK(catalogue.gpus.size() == built_in_catalogue().gpus.size() + 1);
 }
 
+TEST_CASE("what an entry does not say: 2 GiB of reserve, and no compute capability") {
+  const Catalogue catalogue = parse_catalogue(parse_yaml(
+      "tessera_gpus: 1\nx: {match: [a], memory_gib: 22.5, peak_tflops: {}, source: s}\n"
+      "y: {match: [b], memory_gib: 22.5, reserve_gib: 0.5, compute_capability: 10.3, peak_tflops: "
+      "{}, source: s}\n",
+      "g.yaml"));
+  CHECK(catalogue.gpus[0].reserve_gib == 2);
+  CHECK(catalogue.gpus[0].compute_capability == 0);
+  CHECK(catalogue.gpus[1].reserve_gib == 0.5);
+  CHECK(catalogue.gpus[1].compute_capability == 103);
+}
+
+TEST_CASE("a GPU without an entry is told with the entries that may be meant") {
+  const Catalogue catalogue = built_in_catalogue();
+  const std::string rest =
+      ": no memory check, and MFU will be empty unless the catalogue knows the name that its "
+      "driver reports";
+  CHECK(unknown_gpu(catalogue, "h2000") ==
+        "GPU 'h2000' is not in the catalogue (did you mean h200?)" + rest);
+  CHECK(unknown_gpu(catalogue, "H200") ==
+        "GPU 'H200' is not in the catalogue (did you mean h200?)" + rest);
+  CHECK(unknown_gpu(catalogue, "h100") ==
+        "GPU 'h100' is not in the catalogue (did you mean h100_80gb or h100_pcie or h100_nvl?)" +
+            rest);
+  CHECK(unknown_gpu(catalogue, "mi300x") == "GPU 'mi300x' is not in the catalogue" + rest);
+  CHECK_FALSE(unknown_gpu(catalogue, "h200").has_value());
+  CHECK_FALSE(unknown_gpu(catalogue, "cpu").has_value());
+}
+
 TEST_CASE("faults of a catalogue") {
   CHECK(fault("a: 1\n") == "g.yaml:1:1: a GPU catalogue lacks 'tessera_gpus'");
   CHECK(fault("tessera_gpus: 1\nx: {match: ['('], memory_gib: 1, peak_tflops: {}, source: s}\n") ==
@@ -66,9 +95,23 @@ TEST_CASE("faults of a catalogue") {
   CHECK(fault("tessera_gpus: 1\nx: {match: [a], memory_gib: 1, peak_tflops: {amp_bf61: 1}, source: "
               "s}\n") ==
         "g.yaml:2:46: unknown key 'amp_bf61' in peak_tflops; did you mean amp_bf16?");
+  const auto entry = [](const std::string& more) {
+    return "tessera_gpus: 1\nx: {match: [a], memory_gib: 2, peak_tflops: {}, source: s" + more +
+           "}\n";
+  };
+  CHECK(fault(entry("")) ==
+        "g.yaml:2:4: reserve_gib (2, as it is left out) is not less than memory_gib");
+  CHECK(fault(entry(", reserve_gib: 2.5")) ==
+        "g.yaml:2:4: reserve_gib (2.5) is not less than memory_gib");
+  for (const char* wrong : {"9", "9.", ".0", "9.01", "sm_90", "0.1", "900.0", "9.x"}) {
+    CAPTURE(wrong);
+    CHECK(
+        fault(entry(std::string(", compute_capability: ") + wrong))
+            .ends_with(std::string("'") + wrong + "' is no compute capability; write it like 9.0"));
+  }
   const Catalogue twins = parse_catalogue(
-      parse_yaml("tessera_gpus: 1\nx: {match: [L4], memory_gib: 1, peak_tflops: {}, source: s}\n"
-                 "y: {match: [L4], memory_gib: 1, peak_tflops: {}, source: s}\n",
+      parse_yaml("tessera_gpus: 1\nx: {match: [L4], memory_gib: 8, peak_tflops: {}, source: s}\n"
+                 "y: {match: [L4], memory_gib: 8, peak_tflops: {}, source: s}\n",
                  "g.yaml"));
   CHECK_THROWS_AS(match_driver_name(twins, "NVIDIA L4"), Error);
 }

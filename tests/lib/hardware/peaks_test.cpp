@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "lib/base/file.h"
 #include "lib/hardware/catalogue.h"
@@ -170,6 +172,35 @@ TEST_CASE("memory is what is sold less what the driver keeps, and the reserve a 
     CHECK(gpu->reserve_gib >= 1);
     CHECK(gpu->reserve_gib <= gpu->memory_gib * 0.07);
   }
+}
+
+// developer.nvidia.com/cuda-gpus.
+TEST_CASE("compute capabilities are as NVIDIA lists them") {
+  const std::map<int, std::vector<std::string>> listed{
+      {70, {"v100_sxm2_16gb", "v100_sxm2_32gb", "v100_pcie_16gb", "v100_pcie_32gb"}},
+      {75, {"t4", "quadro_rtx_6000"}},
+      {80, {"a100_40gb", "a100_80gb"}},
+      {86, {"a10", "a10g", "a40", "rtx_a6000"}},
+      {89, {"l4", "l40", "l40s", "rtx_4090", "rtx_6000_ada"}},
+      {90,
+       {"h100_80gb", "h100_pcie", "h100_nvl", "h200", "h200_nvl", "h20", "gh200_96gb",
+        "gh200_144gb"}},
+      {100, {"b200", "gb200"}},
+      {103, {"b300"}},
+      {120,
+       {"rtx_5090", "rtx_pro_6000_blackwell_workstation", "rtx_pro_6000_blackwell_max_q",
+        "rtx_pro_6000_blackwell_server"}}};
+  std::size_t entries = 0;
+  for (const auto& [capability, names] : listed) {
+    entries += names.size();
+    for (const std::string& name : names) {
+      CAPTURE(name);
+      const Gpu* gpu = find_by_name(catalogue(), name);
+      REQUIRE(gpu != nullptr);
+      CHECK(gpu->compute_capability == capability);
+    }
+  }
+  CHECK(entries == catalogue().gpus.size());
 }
 
 TEST_CASE("the document lists the entries with their peaks") {

@@ -131,3 +131,19 @@ TEST_CASE("a reason that is about a GPU is the same for another one") {
   CHECK(reason_without_gpu("gpus 2: the trainer runs on at most 1", "h200").empty());
   CHECK(reason_without_gpu("gpu h200_nvl: none", "h200").empty());
 }
+
+TEST_CASE("a GPU that the trainer has no code for") {
+  std::string text = kAnswer;
+  text.insert(1, std::string(R"("cuda": {"gpus": [], "none": "there is no driver",
+      "architectures": ["80", "90-real", "120"]},)") +
+                     kOnGpus);
+  const Capabilities can = parse_capabilities(parse_json(text, "answer"));
+  const sweep::Point point = on_gpu(Precision::fp32);
+  CHECK(lacks_anywhere(can, point, 75) ==
+        "gpu h200: its compute capability is 7.5, the trainer has code for 8.0 and newer");
+  CHECK(lacks(can, point, 70)->starts_with("gpu h200: its compute capability is 7.0, "));
+  CHECK_FALSE(lacks_anywhere(can, point, 80).has_value());
+  CHECK_FALSE(lacks_anywhere(can, point, 90).has_value());
+  CHECK_FALSE(lacks_anywhere(can, point, 0).has_value());                       // not known
+  CHECK_FALSE(lacks_anywhere(without_driver(kOnGpus), point, 70).has_value());  // not said
+}

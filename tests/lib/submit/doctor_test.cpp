@@ -228,6 +228,12 @@ TEST_CASE("what a node says of its trainer and its devices") {
   CHECK(faults_of_node([&](auto& r) { r.capabilities.erase(cuda, 8); }) ==
         Lines{"MEND h100_80gb: the trainer on n07 has no cuda device: --RUN would drop each point "
               "-> a trainer that is built for it, and on GPUs a driver"});
+  CHECK(faults_of_node([&](auto& r) {
+          r.capabilities.erase(cuda, 8);
+          r.capabilities.insert(1, R"("cuda": {"gpus": [], "none": "there is no NVIDIA driver"},)");
+        }) == Lines{"MEND h100_80gb: the trainer on n07 has no cuda device (there is no NVIDIA "
+                    "driver): --RUN would drop each point -> mend that, or take the entry out of "
+                    "the cluster file"});
   CHECK(faults_of_node([](auto& r) { r.devices = {"NVIDIA H200", "NVIDIA H200"}; }) ==
         Lines{"MEND h100_80gb: n07 has \"NVIDIA H200\", which is not expected: its runs would end "
               "before step one -> expect: [\"NVIDIA H200\"], or another entry for it"});
@@ -302,6 +308,14 @@ TEST_CASE("an examination goes on after a fault and leaves no folder") {
   CHECK(told == std::vector<std::string>{"workspace", "h100_80gb", "cpu", "cpu"});
   CHECK(std::filesystem::is_empty(folder / "runs"));
   CHECK(remembered_trainer(fake.file(), "cpu").has_value());
+
+  // A name that no catalogue has is told, asked or not.
+  fake.file().gpus = {{.name = "h2000"}, {.name = "cpu"}};
+  options.asks_nodes = false;
+  CHECK(faults(examine(fake, options)) ==
+        Lines{"note h2000: " + *hardware::unknown_gpu(catalogue(), "h2000")});
+  fake.file().gpus = {{.name = "h100_80gb"}, {.name = "cpu"}};
+  options.asks_nodes = true;
 
   // Who gives up on one asks the next; a cluster that is silent is no fault of the file.
   fake.on_look = [&](const cluster::NodeQuestion& question) -> cluster::NodeReport {
