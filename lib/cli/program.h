@@ -9,8 +9,7 @@
 namespace tessera::cli {
 
 // The exit code of `run`, or of what it throws, which is printed as "NAME: what"; what begins with
-// "NAME verb: " has its name once. unknown_fault: of
-// exceptions that are no Error.
+// "NAME verb: " has its name once. unknown_fault: of exceptions that are no Error.
 int run_program(const char* name, ExitCode unknown_fault, const std::function<int()>& run);
 
 // Error(code) if not all that was written to stdout has got there, as on a full disk. To be called
