@@ -119,8 +119,7 @@ TEST_CASE("illegal projects") {
   CHECK(flags({"--project", "A"}) == "--project: project 'A' holds 'A'" + right);
   CHECK(flags({"--project", "../up"}) == "--project: project '../up' holds '.'" + right);
   CHECK(flags({"--project", "a--b"}).find("holds '--'") != std::string::npos);
-  CHECK(only({"status", ""}) ==
-        "status: project '' is empty; the first name is a project's");
+  CHECK(only({"status", ""}) == "status: project '' is empty; the first name is a project's");
   CHECK(only({"cancel", "../up"}).starts_with("cancel: project '../up' holds '.'"));
   CHECK(flags({"--project", "abcdefghijklmnopq"}).find("longer than 16") != std::string::npos);
   CHECK(sweep("project: 7b\nmatrix: {model: 7b, seq_len: 8}\nbatch: {samples: 8}\n") ==

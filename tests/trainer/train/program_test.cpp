@@ -191,9 +191,8 @@ TEST_CASE("what the trainer can do and what the machine reaches are JSON") {
   CHECK(json.at("precisions") == Json::array({"fp32", "amp_bf16"}));
   CHECK(json.at("log_schema") == 1);
   // What it computes on a GPU it says wherever it is asked: nothing if it was built without CUDA.
-  const Json on_gpus{{"precisions", {"fp32", "tf32", "amp_bf16"}},
-                     {"sharding", {"NO_SHARD"}},
-                     {"max_ranks", 1}};
+  const Json on_gpus{
+      {"precisions", {"fp32", "tf32", "amp_bf16"}}, {"sharding", {"NO_SHARD"}}, {"max_ranks", 1}};
   CHECK(json.at("gpu") == (json.at("cuda").contains("toolkit") ? on_gpus : Json()));
   CHECK(json.at("operations").size() >= 17);
   for (const char* key : {"cpu", "blas"}) CHECK(json.at(key).is_string());
