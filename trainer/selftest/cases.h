@@ -37,7 +37,8 @@ struct Case {
 
 const std::vector<Case>& cases();
 
-// The parts of them that are attention and positions, norms and sums over rows.
+// The parts of them that are products, attention and positions, norms and sums over rows.
+std::vector<Case> gemm_cases();
 std::vector<Case> attention_cases();
 std::vector<Case> norm_cases();
 
