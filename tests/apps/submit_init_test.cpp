@@ -129,7 +129,8 @@ TEST_CASE("--check of a Slurm that cannot be asked is one line, whatever there i
   const User user;
   std::ofstream(user.work() / "c.yaml")
       << "tessera_cluster: 1\nkind: slurm\nworkspace: /w\n"
-         "gpus: {h200: {per_node: 1}, h100_80gb: {per_node: 1}}\n";
+         "gpus: {h200: {per_node: 1}, h100_80gb: {per_node: 1}}\n"
+         "trainer: {path: /w/trainer}\n";  // built with CUDA, whatever this one is
   const std::vector<std::string> check{"-m", "125m",        "-c", "c.yaml", "--microbatch_size",
                                        "1",  "--workspace", "/w", "--check"};
   const std::string fix = "; is this a host of the cluster, and does its controller run?\n";

@@ -15,6 +15,15 @@
 
 namespace tessera::test {
 
+// Of the trainer beside submit, which is asked what it can do.
+inline bool is_built_without_cuda() {
+  const char* bin = std::getenv("TESSERA_BIN");
+  REQUIRE(bin != nullptr);
+  const CommandResult said = run_command({std::string(bin) + "/trainer", "--capabilities"});
+  REQUIRE(said.exit_code == 0);
+  return said.out.find("built without CUDA") != std::string::npos;
+}
+
 class SubmitProgram {
  public:
   CommandResult run(std::vector<std::string> arguments) const {
