@@ -14,7 +14,7 @@ namespace {
 struct Architecture {
   int capability = 0;
   bool is_exact = false;  // has a letter
-  bool is_real = false, is_virtual = false;
+  bool is_virtual = false;
 };
 
 Architecture parse(std::string_view text) {
@@ -24,7 +24,6 @@ Architecture parse(std::string_view text) {
   std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
   a.is_exact = !rest.empty() && rest.front() != '-';
   rest.remove_prefix(std::min(rest.find('-'), rest.size()));
-  a.is_real = rest != "-virtual";
   a.is_virtual = rest != "-real";
   return a;
 }

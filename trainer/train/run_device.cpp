@@ -10,6 +10,7 @@ namespace tessera::trainer {
 namespace {
 
 constexpr double kPeakSeconds = 1.0;
+// That of a catalogue's entry without one (lib/hardware/catalogue.h).
 constexpr std::int64_t kUnknownReserveBytes = std::int64_t{2} << 30;
 
 }  // namespace
