@@ -1,7 +1,8 @@
 # tessera_library(NAME SOURCES ... LINK ...), tessera_program(...), tessera_test(...): one set of flags for all.
 
 set(TESSERA_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
-    -Wcast-qual -Wimplicit-fallthrough -Wduplicated-cond -Wlogical-op
+    -Wcast-qual -Wimplicit-fallthrough -Wduplicated-cond -Wlogical-op -Wredundant-decls -Wsuggest-override
+    -Wzero-as-null-pointer-constant
     -Wno-missing-field-initializers)  # members left out of a designated initialiser keep their default
 if(TESSERA_WERROR)
   list(APPEND TESSERA_WARNINGS -Werror)
@@ -40,8 +41,9 @@ function(tessera_program target)
 endfunction()
 
 # A test is one program a folder, named as the folder, run in the source tree so that it finds tests/data and yamls.
+# THREADS: how many it computes with; ctest does not start more at a time than its presets say.
 function(tessera_test target)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;THREADS" "SOURCES;LINK" ${ARGN})
   add_executable(${target} ${ARG_SOURCES})
   tessera_flags(${target})
   target_link_libraries(${target} PRIVATE tessera_doctest_main ${ARG_LINK})
@@ -50,6 +52,9 @@ function(tessera_test target)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 1200)
   endif()
-  set_tests_properties(${target} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+  if(NOT ARG_THREADS)
+    set(ARG_THREADS 1)
+  endif()
+  set_tests_properties(${target} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_THREADS}
     ENVIRONMENT "TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_TMP=${CMAKE_BINARY_DIR}/tests/tmp;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.supp:print_suppressions=0")
 endfunction()
