@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
+
+#include "trainer/device/cuda/emulator_machine.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -22,91 +23,12 @@
 
 namespace tessera::trainer::cuda::emulator {
 
-namespace {
-
-constexpr int kWarp = 32;
-constexpr int kMostThreads = 1024;
-constexpr std::uintptr_t kAccess = 16;
-constexpr std::size_t kMostDeclared = 48 << 10;  // by a kernel: more is had by a launch alone
-constexpr std::size_t kMostShared = 228 << 10;   // of any GPU
-constexpr int kMostCopies = 64;                  // of a thread on their way
-constexpr char kLaunchPlace = 0;                 // stands for the declaration of what a launch has
-#if defined(__SANITIZE_ADDRESS__) || defined(TESSERA_EMULATOR_TSAN)
-constexpr std::size_t kStackBytes = 256 << 10;
-#else
-constexpr std::size_t kStackBytes = 64 << 10;
-#endif
-
-enum class State : std::uint8_t { ready, at_sync, at_exchange, done };
-
-struct Fiber {
-  Current index;
-  State state = State::ready;
-  Place place{"", 0};
-  std::uint64_t bits = 0;  // of an exchange
-  int lane_bits = 0;
-  // Copies on their way, a ring, and the group of each: that of the next, and how many have ended.
-  Copy copies[kMostCopies] = {};
-  int copy_groups[kMostCopies] = {};
-  int first_copy = 0;
-  int copy_count = 0;
-  int ended_groups = 0;
-  void* stack_pointer = nullptr;
-  std::byte* stack = nullptr;
-  std::size_t stack_bytes = kStackBytes;
-  // Which of two objects of the thread sanitizer its next sync() uses: a fast thread's next arrival
-  // must not reach a slow one's last departure.
-  bool turn = false;
-  void* fake_stack = nullptr;
-  void* tsan = nullptr;
-};
-
-struct Shared {
-  const void* place;
-  std::size_t bytes;
-  std::unique_ptr<std::byte, void (*)(void*)> memory;
-};
-
-// A ring with room for every thread of a block: a container that grew would be moved by a thread,
-// which the thread sanitizer would take for an access.
-struct Queue {
-  int fibers[kMostThreads] = {};
-  int first = 0;
-  int count = 0;
-  int& at(int i) { return fibers[(first + i) % kMostThreads]; }
-};
-
-// One launch at a time.
-struct Machine {
-  const char* kernel = "";
-  const std::function<void()>* body = nullptr;
-  std::vector<Fiber> fibers;  // of a block
-  int threads = 0;
-  std::size_t most_shared = 0;
-  std::size_t launch_shared = 0;
-  int live = 0;
-  int at_sync = 0;
-  Place sync_place{"", 0};       // of the first thread there
-  std::vector<int> at_exchange;  // lanes of each warp that have come
-  Queue ready;                   // fibers that can go on, in the order they became so
-  std::uint64_t random = 0;
-  std::vector<Shared> shared;
-  Fiber home;
-  Fiber* running = &home;
-  // Of all blocks, where a thread's call of the heap would be an access of its own to the
-  // sanitizer.
-  std::unique_ptr<std::byte, void (*)(void*)> tsan_shared{nullptr, std::free};
-  char tsan_sync[2] = {};
-  char tsan_begin = 0;
-  char tsan_end = 0;
-};
-
 Machine& machine() {
   static Machine only;
   return only;
 }
 
-[[noreturn]] void fail(std::string_view what, const Place* place = nullptr) {
+void fail(std::string_view what, const Place* place) {
   const Machine& m = machine();
   const Current& at = m.running->index;
   std::string where;
@@ -117,6 +39,8 @@ Machine& machine() {
              stderr);
   std::abort();
 }
+
+namespace {
 
 // Saves the registers that a call keeps on the stack, and goes on with another stack.
 extern "C" void tessera_emulator_switch(void** save, void* load);
@@ -159,22 +83,6 @@ void switch_to(Fiber& next) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
 #endif
-}
-
-// Of exactly so many bytes, so that the address sanitizer sees the first beyond.
-std::unique_ptr<std::byte, void (*)(void*)> from_heap(std::size_t bytes) {
-  void* memory = nullptr;
-  if (::posix_memalign(&memory, kAccess, bytes) != 0) fail("no memory");
-  return {static_cast<std::byte*>(memory), std::free};
-}
-
-std::size_t ceil_to_access(std::size_t bytes) {
-  return (bytes + kAccess - 1) / kAccess * kAccess;
-}
-
-// Not by memset, which the thread sanitizer would take for an access by the running thread.
-void fill_with_nan(std::byte* begin, std::size_t bytes) {
-  asm volatile("rep stosb" : "+D"(begin), "+c"(bytes) : "a"(0xff) : "memory");
 }
 
 [[noreturn]] void stuck() {
@@ -423,67 +331,6 @@ std::uint64_t exchange(std::uint64_t bits, int lane_bits, Place place) {
   }
   me.state = State::ready;
   return me.bits;
-}
-
-void* launch_shared_memory() {
-  return shared_memory(&kLaunchPlace, machine().launch_shared);
-}
-
-void copy_ahead(void* to, const void* from, Place place) {
-  Fiber& me = *machine().running;
-  if (me.copy_count == kMostCopies)
-    fail(fmt::format("more than {} copies of a thread on their way", kMostCopies), &place);
-  const int at = (me.first_copy + me.copy_count++) % kMostCopies;
-  me.copies[at] = {to, from};
-  me.copy_groups[at] = me.ended_groups;
-  me.place = place;
-}
-
-void end_copies() {
-  ++machine().running->ended_groups;
-}
-
-const Copy* due_copy(int groups) {
-  Fiber& me = *machine().running;
-  if (me.copy_count == 0 || me.copy_groups[me.first_copy] >= me.ended_groups - groups)
-    return nullptr;
-  const Copy* const due = &me.copies[me.first_copy];
-  me.first_copy = (me.first_copy + 1) % kMostCopies;
-  --me.copy_count;
-  return due;
-}
-
-void* shared_memory(const void* place, std::size_t bytes) {
-  Machine& m = machine();
-  for (const Shared& known : m.shared) {
-    if (known.place != place) continue;
-    if (known.bytes != bytes) fail("one declaration of shared memory has two sizes");
-    return known.memory.get();
-  }
-  std::size_t declared = 0;  // by the kernel
-  for (const Shared& known : m.shared)
-    declared += known.place != &kLaunchPlace ? ceil_to_access(known.bytes) : 0;
-  if (place != &kLaunchPlace) {
-    declared += bytes;
-    const std::size_t there = std::min(kMostDeclared, m.most_shared - m.launch_shared);
-    if (declared > there)
-      fail(fmt::format("{} bytes of shared memory, {} are there", declared, there));
-  }
-#if defined(TESSERA_EMULATOR_TSAN)
-  std::size_t before = 0;
-  for (const Shared& known : m.shared) before += ceil_to_access(known.bytes);
-  m.shared.push_back({place, bytes, {m.tsan_shared.get() + before, [](void*) {}}});
-#else
-  m.shared.push_back({place, bytes, from_heap(bytes)});
-#endif
-  std::byte* const memory = m.shared.back().memory.get();
-  fill_with_nan(memory, bytes);
-  return memory;
-}
-
-void check_aligned(const void* address, Place place) {
-  if (reinterpret_cast<std::uintptr_t>(address) % kAccess != 0)
-    fail(fmt::format("a 16-byte access to {}", address), &place);
 }
 
 }  // namespace tessera::trainer::cuda::emulator

@@ -4,7 +4,8 @@
 //
 // A kernel that a GPU would not survive ends the program with a line that says which kernel, block
 // and thread, and where: a sync() or shuffle that not all come to, a 16-byte access to an address
-// that is no multiple of 16. Shared memory begins as NaN. Under the address sanitizer every byte
+// that is no multiple of 16, an address of shared memory where an instruction takes global ones or
+// the other way round. Shared memory begins as NaN. Under the address sanitizer every byte
 // out of bounds is caught, under the thread sanitizer (of the kernels alone) every pair of accesses
 // to one address that no sync() orders. Copies to shared memory happen when they are waited for, as
 // late as they may.
@@ -67,5 +68,7 @@ void end_copies();
 // The next that is not of its last `groups` groups, which then counts as done; null: there is none.
 const Copy* due_copy(int groups);
 void check_aligned(const void* address, Place place);
+// Of instructions that name the address space: the address of another one is none there.
+void check_global(const void* address, Place place);
 
 }  // namespace tessera::trainer::cuda::emulator

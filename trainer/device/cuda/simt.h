@@ -101,7 +101,8 @@ SIMT_FUNCTION Words load_words(const void* from) {
   const uint4 w = *static_cast<const uint4*>(from);
   return {{w.x, w.y, w.z, w.w}};
 }
-// To global memory. In PTX, as the compiler makes four stores of a uint4 now and then.
+// To global memory, and to no other. In PTX, as the compiler makes four stores of a uint4 now and
+// then.
 SIMT_FUNCTION void store_words(void* to, const Words& w) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                :
@@ -248,6 +249,7 @@ inline Words load_words(const void* from, const char* file = __builtin_FILE(),
 inline void store_words(void* to, const Words& w, const char* file = __builtin_FILE(),
                         int line = __builtin_LINE()) {
   emulator::check_aligned(to, {file, line});
+  emulator::check_global(to, {file, line});
   *static_cast<Words*>(to) = w;
 }
 inline Words* launch_shared() {

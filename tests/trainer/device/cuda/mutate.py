@@ -29,6 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 KERNELS = Path("trainer/device/cuda/kernel")
+EMULATOR = ("/emulator.cpp", "/emulator_memory.cpp")
 RACE_FOUND = 66
 # By program. The build has done it for the thread sanitizer.
 SANITIZED = {
@@ -101,7 +102,7 @@ class Build:
     def __init__(self, folder):
         self.folder = folder.resolve()
         self.compile, self.link, self.objects = {}, {}, {}
-        self.emulator = None  # its object, once it is made
+        self.emulator = None  # its objects, once they are made
         for program in SANITIZED:
             self.read_commands(program)
 
@@ -112,7 +113,7 @@ class Build:
         lines = listed.stdout.splitlines()
         for line in lines:
             words = shlex.split(line)
-            if words and words[-1].endswith((".cu", "/emulator.cpp")):
+            if words and words[-1].endswith((".cu", *EMULATOR)):
                 name = Path(words[-1]).name
                 self.compile[program, name] = words
                 self.objects[program, name] = words[words.index("-o") + 1]
@@ -143,8 +144,9 @@ class Build:
                 return None
         if sanitizers:  # the emulator tells the sanitizer of its stacks
             if self.emulator is None:
-                self.emulator = self.object(program, ROOT / "trainer/device/cuda/emulator.cpp", into, sanitizers)
-            made["emulator.cpp"] = self.emulator
+                folder = ROOT / "trainer/device/cuda"
+                self.emulator = {n[1:]: self.object(program, folder / n[1:], into, sanitizers) for n in EMULATOR}
+            made.update(self.emulator)
         made = {self.objects[program, name]: out for name, out in made.items()}
         words = [made.pop(word, word) for word in self.link[program]]
         archive = next(i for i, word in enumerate(words) if word.endswith(".a"))

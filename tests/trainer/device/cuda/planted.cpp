@@ -105,6 +105,25 @@ void misaligned_store(float* x) {
   if (thread() == 3) store_words(x + 2, Words{});
 }
 
+void global_store_to_shared(float* x) {
+  SIMT_SHARED(Words, all, kThreads);
+  store_words(&all[thread()], Words{});
+  sync();
+  x[thread()] = as_float(all[thread()].at[0]);
+}
+
+void copy_to_global(float* x) {
+  if (thread() == 4) copy_ahead(reinterpret_cast<Words*>(x), x + 4);
+  end_copies();
+  wait_copies<0>();
+}
+
+void copy_from_shared(float* /*x*/) {
+  if (thread() == 5) copy_ahead(launch_shared(), launch_shared() + 1);
+  end_copies();
+  wait_copies<0>();
+}
+
 void unwritten_shared(float* x) {
   SIMT_SHARED(float, all, kThreads);
   if (thread() != 5) all[thread()] = x[thread()];
@@ -212,6 +231,9 @@ constexpr Planted kPlanted[] = {
     {"shuffle beyond warp", run<shuffle_beyond_warp>},
     {"misaligned load", run<misaligned_load>},
     {"misaligned store", run<misaligned_store>},
+    {"global store to shared", run<global_store_to_shared>},
+    {"copy to global", run_with<copy_to_global>},
+    {"copy from shared", run_with<copy_from_shared>},
     {"unwritten shared", run<unwritten_shared>},
     {"shared out of bounds", run<shared_out_of_bounds>},
     {"too much shared", run<too_much_shared>},

@@ -27,7 +27,7 @@ SIMT_FUNCTION void add_groups(float (&pack)[kPack], int group, int groups, int o
     Words words;
     SIMT_UNROLL
     for (int i = 0; i < 4; ++i) words.at[i] = as_bits(pack[half * 4 + i]);
-    store_words(&of_thread[half * kMostThreads + thread()], words);
+    of_thread[half * kMostThreads + thread()] = words;
   }
   sync();
   if (group > 0) return;
