@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -21,6 +19,7 @@
 #include "lib/cluster/slurm_look_wait.h"
 #include "lib/cluster/slurm_records.h"
 #include "lib/cluster/slurm_script.h"
+#include "lib/cluster/slurm_state.h"
 #include "lib/cluster/slurm_text.h"
 
 namespace tessera::cluster {
@@ -29,24 +28,6 @@ namespace fs = std::filesystem;
 using runlog::Status;
 
 namespace {
-
-// What sacct searches from: an hour before the oldest, for clocks differ. "2026-11-29T12:41:11"
-std::string search_from(std::span<const OpenJob> jobs) {
-  constexpr std::time_t kSlack_s = 3600;
-  constexpr std::time_t kWithoutTime_s = 30 * 86400;
-  std::time_t oldest = std::time(nullptr);
-  for (const OpenJob& job : jobs) {
-    std::tm parts{};
-    const bool is_time = ::strptime(job.since_utc.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) != nullptr;
-    oldest = std::min(oldest, is_time ? ::timegm(&parts) : std::time(nullptr) - kWithoutTime_s);
-  }
-  oldest -= kSlack_s;
-  std::tm parts{};
-  ::gmtime_r(&oldest, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
-  return text.data();
-}
 
 // Of an array that was looked up by its name: ended once all its elements are.
 JobState together(const std::vector<JobState>& states) {
@@ -289,7 +270,7 @@ class SlurmScheduler final : public Scheduler {
   Accounts ask_accounts(std::span<const OpenJob> jobs, bool is_missing) const {
     const CommandResult result =
         run({"sacct", "--noheader", "--allocations", "--parsable2", "--user=" + user_,
-             "--starttime=" + search_from(jobs), fmt::format("--format={}", kSacctFormat)});
+             "--starttime=" + sacct_search_from(jobs), fmt::format("--format={}", kSacctFormat)});
     if (result.exit_code == 0 && !result.timed_out)
       return {.records = {parse_sacct(result.out), user_}, .are_kept = true};
     if (slurm_fault(result) == SlurmFault::no_accounting) return {};

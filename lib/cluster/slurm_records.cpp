@@ -1,6 +1,7 @@
 #include "lib/cluster/slurm_records.h"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <utility>
 
@@ -58,6 +59,23 @@ std::vector<const SlurmRecord*> SlurmRecords::named(const OpenJob& job) const {
     if (array_of(record->id) == array_of((*first)->id)) all.push_back(record);
   }
   return all;
+}
+
+std::string sacct_search_from(std::span<const OpenJob> jobs) {
+  constexpr std::time_t kSlack_s = 3600;
+  constexpr std::time_t kWithoutTime_s = 30 * 86400;
+  std::time_t oldest = std::time(nullptr);
+  for (const OpenJob& job : jobs) {
+    std::tm parts{};
+    const bool is_time = ::strptime(job.since_utc.c_str(), "%Y-%m-%dT%H:%M:%S", &parts) != nullptr;
+    oldest = std::min(oldest, is_time ? ::timegm(&parts) : std::time(nullptr) - kWithoutTime_s);
+  }
+  oldest -= kSlack_s;
+  std::tm parts{};
+  ::gmtime_r(&oldest, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  return text.data();
 }
 
 }  // namespace tessera::cluster

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,9 @@ class SlurmRecords {
   std::map<std::string, const SlurmRecord*> by_id_;
   std::map<std::string, std::vector<const SlurmRecord*>> by_name_;  // in the order they came in
 };
+
+// What sacct searches from, to find all of them: an hour before the oldest, for clocks differ.
+// "2026-11-29T12:41:11"
+std::string sacct_search_from(std::span<const OpenJob> jobs);
 
 }  // namespace tessera::cluster

@@ -57,13 +57,6 @@ std::string with_dates(std::string text);
 // Of `sbatch --parsable`. Error(unreachable).
 Submission parse_sbatch(const CommandResult& result);
 
-// `job`, `phase` and all that follows from them. `queue` and `accounts`: of the same job, either
-// may be missing, not both; the queue says more of what has not ended, the accounts of what has.
-JobState slurm_state(const SlurmRecord* queue, const SlurmRecord* accounts);
-
-// Whether a job that waits for this reason never starts unless somebody acts.
-bool slurm_never_starts(std::string_view reason);
-
 // Whether Slurm wrote among a job's output that it ended it for its memory.
 bool says_over_memory(std::string_view output);
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/error.h"
+#include "lib/cluster/slurm_state.h"
 
 using namespace tessera;
 using namespace tessera::cluster;
