@@ -157,8 +157,7 @@ void set_marks(Row& row, const RunOutcome& outcome) {
   const bool measured = outcome.outcome.measured();
   mark(measured && (row.status == runlog::Status::partial || row.footer.steps.measured < kFewSteps),
        Mark::partial);
-  mark(row.facts.shared_with.value_or(0) > 0 || (row.peak_tflops && peak_is_disturbed(row.facts)),
-       Mark::shared);
+  mark(row.has_company() || (row.peak_tflops && peak_is_disturbed(row.facts)), Mark::shared);
   mark(measured && row.footer.cpu_share.value_or(1) < runlog::kBusyShare, Mark::busy);
   mark(!row.footer.throttled.empty(), Mark::throttled);
   mark(row.facts.emulated.value_or(false), Mark::emulated);

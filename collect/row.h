@@ -18,7 +18,7 @@ namespace tessera::collect {
 // What a reader must know before comparing the row (docs/collect.md).
 enum class Mark : std::uint8_t {
   partial,     // cut short, or fewer than 5 steps measured
-  shared,      // other work used the machine, during the run or while its peak was measured
+  shared,      // other work used the machine or GPU, during the run or while its peak was measured
   busy,        // the run's threads had a CPU less than 90 % of the time that they wanted one
   throttled,   // the device reduced its clock
   assumed,     // facts that the log lacks were given by a person
@@ -60,6 +60,11 @@ struct Row {
   std::string log;  // path of the log
 
   double model_size = 0;  // parameters without the part that depends on seq_len: order only
+
+  // Other runs may have used its machine, or other processes did use its GPU.
+  bool has_company() const {
+    return facts.shared_with.value_or(0) > 0 || footer.other_processes.value_or(0) > 0;
+  }
 };
 
 // The catalogues a peak may come from: a user's own entries, then what the log says, then the

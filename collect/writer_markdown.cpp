@@ -45,8 +45,7 @@ std::vector<std::string_view> footnotes(const Row& row) {
       names.push_back(to_text(mark));
       continue;
     }
-    if (row.facts.shared_with.value_or(0) > 0 || !peak_is_disturbed(row.facts))
-      names.push_back(to_text(mark));
+    if (row.has_company() || !peak_is_disturbed(row.facts)) names.push_back(to_text(mark));
     if (peak_is_disturbed(row.facts)) names.push_back(kSharedPeak);
   }
   if (!row.no_mfu.empty()) names.emplace_back("no-mfu");
@@ -55,7 +54,8 @@ std::vector<std::string_view> footnotes(const Row& row) {
 
 constexpr std::pair<std::string_view, std::string_view> kExplanations[] = {
     {"partial", "cut short, or fewer than 5 steps measured: the figures are of few steps."},
-    {"shared", "other work used the same machine during the run: it may be slower than alone."},
+    {"shared",
+     "other work used the same machine or GPU during the run: it may be slower than alone."},
     {kSharedPeak,
      "other work used the same machine while the peak was measured: the peak is too low, and MFU "
      "and HFU are too high. Model TFLOP and throughput do not depend on it."},

@@ -8,7 +8,7 @@ namespace tessera::runlog {
 
 namespace {
 
-constexpr std::size_t kReasonBytes = 220;
+constexpr std::size_t kReasonBytes = 170;
 
 // Every member with its key; the one list of them.
 template <class B, class Visit>
@@ -89,6 +89,7 @@ Json footer_json(const Footer& footer, const Facts& facts) {
   put(json, "temperature_c_max", footer.temperature_c_max);
   put(json, "issue_s", footer.steps.issue_median_s);
   if (!footer.throttled.empty()) json["throttled"] = footer.throttled;
+  put(json, "other_processes", footer.other_processes);
   put(json, "flops_executed_per_token", footer.flops_executed_per_token);
   put(json, "flops_recompute_per_token", footer.flops_recompute_per_token);
   if (footer.cpu_share) json["cpu_share"] = rounded(*footer.cpu_share);
@@ -146,6 +147,7 @@ std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record) {
       if (reason.is_string()) footer.throttled.push_back(reason.get<std::string>());
     }
   }
+  take(record, "other_processes", footer.other_processes);
   take(record, "flops_executed_per_token", footer.flops_executed_per_token);
   take(record, "flops_recompute_per_token", footer.flops_recompute_per_token);
   take(record, "cpu_share", footer.cpu_share);

@@ -29,7 +29,7 @@ inline constexpr double kBusyShare = 0.9;
 
 struct Footer {
   Status status = Status::unknown;
-  std::string reason;  // cut at 220 bytes; empty for ok
+  std::string reason;  // cut at 170 bytes; empty for ok
   int exit_code = 0;
   StepStatistics steps;
   std::optional<double> step_s_max_over_ranks;  // the slowest rank's median step
@@ -38,6 +38,7 @@ struct Footer {
   std::optional<std::int64_t> mem_peak_bytes;
   std::optional<double> comm_exposed_s, sm_clock_min_mhz, power_w_mean, temperature_c_max;
   std::vector<std::string> throttled;
+  std::optional<std::int64_t> other_processes;  // most at a time on the GPU beside the run
   std::optional<double> flops_executed_per_token, flops_recompute_per_token;
   std::optional<double> cpu_share;  // of the measured steps, on a CPU: time on a CPU / wanted
   std::optional<Budget> budget;     // of a run with --profile

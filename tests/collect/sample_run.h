@@ -39,6 +39,7 @@ struct SampleRun {
   runlog::Status status = runlog::Status::ok;
   std::string reason;
   std::vector<std::string> throttled;
+  std::optional<std::int64_t> other_processes;
   std::optional<double> cpu_share;
   bool footer = true;
 };
@@ -176,6 +177,7 @@ inline std::string sample_log(const SampleRun& run) {
   footer.wall_s = 47.8;
   footer.mem_peak_bytes = 61203283968;
   footer.throttled = run.throttled;
+  footer.other_processes = run.other_processes;
   footer.cpu_share = run.cpu_share;
   log.add(runlog::Kind::footer, footer_json(footer, log.facts()));
   return log.text();

@@ -178,6 +178,18 @@ TEST_CASE("a run whose threads waited for a CPU more than a tenth of the time is
   }
 }
 
+TEST_CASE("a run beside other processes on its GPU is marked shared") {
+  for (const std::optional<std::int64_t> others : {std::optional<std::int64_t>{}, {0}, {1}}) {
+    const test::TemporaryFolder folder;
+    test::SampleRun run = sample();
+    run.other_processes = others;
+    test::write_sample(folder.path(), run);
+    CAPTURE(others.value_or(-1));
+    CHECK(only_row(folder.path()).marks ==
+          (others == 1 ? std::vector{collect::Mark::shared} : std::vector<collect::Mark>{}));
+  }
+}
+
 TEST_CASE("a living process is running, a dead one is partial, failed or start-fail") {
   const test::TemporaryFolder folder;
   test::SampleRun run = sample();

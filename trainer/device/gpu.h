@@ -49,6 +49,8 @@ struct GpuWatch {
   // Of the moments at which the host came with more work, those at which the GPU had none left.
   std::optional<double> idle_share;
   std::vector<std::string> throttled;  // reasons seen, "power", "thermal", ...; sorted
+  // Most processes at a time that computed on the GPU beside this one.
+  std::optional<std::int64_t> other_processes;
 };
 
 class Gpu : public Device {

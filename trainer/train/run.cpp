@@ -291,6 +291,7 @@ class Run {
     gpu_peak_bytes_ = peak_bytes(engine);
     warn("unplanned", unplanned_text(spec_, *gpu_));
     warn("host-bound", host_bound_text(seen, steps));
+    warn("shared-gpu", shared_gpu_text(seen));
   }
 
   void warn(const char* kind, const std::optional<std::string>& text) {

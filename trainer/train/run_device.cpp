@@ -49,6 +49,7 @@ void add(const GpuWatch& seen, runlog::Footer& footer) {
   footer.power_w_mean = seen.power_mean_w;
   footer.temperature_c_max = seen.temperature_max_c;
   footer.throttled = seen.throttled;
+  footer.other_processes = seen.other_processes;
 }
 
 std::optional<std::string> unplanned_text(const sweep::RunSpec& spec, const Gpu& gpu) {
@@ -74,6 +75,13 @@ std::optional<std::string> host_bound_text(const GpuWatch& seen,
                         kMilli * *steps.issue_median_s, kMilli * *steps.median_s);
   }
   return text;
+}
+
+std::optional<std::string> shared_gpu_text(const GpuWatch& seen) {
+  const std::int64_t others = seen.other_processes.value_or(0);
+  if (others == 0) return std::nullopt;
+  return fmt::format("{} other process{} computed on this GPU while steps were measured", others,
+                     others == 1 ? "" : "es");
 }
 
 }  // namespace tessera::trainer

@@ -25,13 +25,15 @@ std::int64_t run_capacity(const sweep::RunSpec& spec, const Gpu* gpu, std::int64
 // products reach, measured for about a second.
 MeasuredPeak gpu_peak(const sweep::RunSpec& spec, Gpu& gpu);
 
-// Clock, power, temperature and throttling of the measured steps.
+// Clock, power, temperature, throttling and company of the measured steps.
 void add(const GpuWatch& seen, runlog::Footer& footer);
 
 // What there is to warn of after the steps, as a sentence. More than the reserve is in use beyond
-// the pools, so other plans of this size may not fit; the GPU had nothing left to do too often.
+// the pools, so other plans of this size may not fit; the GPU had nothing left to do too often;
+// other processes computed on it.
 std::optional<std::string> unplanned_text(const sweep::RunSpec& spec, const Gpu& gpu);
 std::optional<std::string> host_bound_text(const GpuWatch& seen,
                                            const runlog::StepStatistics& steps);
+std::optional<std::string> shared_gpu_text(const GpuWatch& seen);
 
 }  // namespace tessera::trainer

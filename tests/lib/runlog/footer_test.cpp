@@ -137,7 +137,9 @@ TEST_CASE("the largest footer fits one write to a pipe") {
         &footer.flops_recompute_per_token}) {
     *value = kLong;
   }
-  footer.throttled = {"power", "thermal", "hw_slowdown", "sw_power_cap"};
+  footer.steps.issue_median_s = kLong;
+  footer.throttled = {"hw-slowdown", "hw-thermal", "power", "power-brake", "sync-boost", "thermal"};
+  footer.other_processes = 999;
   footer.cpu_share = 0.12345678;
   footer.budget = {.gemm = 0.11111,
                    .attention = 0.22222,

@@ -25,10 +25,24 @@ TEST_CASE("what was seen of a GPU stands in the footer, and nothing where nothin
   CHECK_FALSE(footer.sm_clock_min_mhz);
   CHECK_FALSE(footer.power_w_mean);
   CHECK_FALSE(footer.temperature_c_max);
-  add({.sm_clock_min_mhz = 1410, .power_mean_w = 512.5, .temperature_max_c = 63}, footer);
+  CHECK_FALSE(footer.other_processes);
+  add({.sm_clock_min_mhz = 1410,
+       .power_mean_w = 512.5,
+       .temperature_max_c = 63,
+       .other_processes = 0},
+      footer);
   CHECK(footer.sm_clock_min_mhz == 1410);
   CHECK(footer.power_w_mean == 512.5);
   CHECK(footer.temperature_c_max == 63);
+  CHECK(footer.other_processes == 0);
+}
+
+TEST_CASE("other processes on the GPU are told of by their number") {
+  CHECK_FALSE(shared_gpu_text({}));
+  CHECK_FALSE(shared_gpu_text({.other_processes = 0}));
+  CHECK(shared_gpu_text({.other_processes = 1}).value() ==
+        "1 other process computed on this GPU while steps were measured");
+  CHECK(shared_gpu_text({.other_processes = 2}).value().starts_with("2 other processes computed"));
 }
 
 TEST_CASE("a reserve that the specification does not give is 2 GiB") {

@@ -16,6 +16,7 @@ namespace {
 using Status = int;
 constexpr Status kSuccess = 0;
 constexpr unsigned kSmClock = 1;         // NVML_CLOCK_SM
+constexpr Status kInsufficientSize = 7;  // NVML_ERROR_INSUFFICIENT_SIZE
 constexpr unsigned kGpuTemperature = 0;  // NVML_TEMPERATURE_GPU
 
 constexpr std::pair<unsigned long long, const char*> kReasons[] = {
@@ -43,6 +44,7 @@ struct Nvml::Functions {
   Status (*power_limit)(Device, unsigned*) = nullptr;
   Status (*temperature)(Device, unsigned, unsigned*) = nullptr;
   Status (*reasons)(Device, unsigned long long*) = nullptr;
+  Status (*processes)(Device, unsigned*, void*) = nullptr;
 };
 
 Nvml::Nvml() : functions_(std::make_unique<Functions>()) {}
@@ -72,6 +74,11 @@ std::unique_ptr<Nvml> Nvml::open() {
   find("nvmlDeviceGetTemperature", f.temperature);
   find("nvmlDeviceGetCurrentClocksThrottleReasons", f.reasons);
   if (f.reasons == nullptr) find("nvmlDeviceGetCurrentClocksEventReasons", f.reasons);
+  // The versions differ in what they tell of each process, which is not asked for.
+  for (const char* name :
+       {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"}) {
+    if (f.processes == nullptr) find(name, f.processes);
+  }
   return nvml;
 }
 
@@ -127,6 +134,15 @@ std::optional<unsigned long long> Nvml::throttle_reasons(Device device) const {
   return reasons;
 }
 
+std::optional<std::int64_t> Nvml::processes(Device device) const {
+  // With no room for any the answer is their number.
+  unsigned count = 0;
+  if (functions_->processes == nullptr) return std::nullopt;
+  const Status status = functions_->processes(device, &count, nullptr);
+  if (status != kSuccess && status != kInsufficientSize) return std::nullopt;
+  return count;
+}
+
 std::vector<std::string> throttle_names(unsigned long long reasons) {
   std::vector<std::string> names;
   for (const auto& [bit, name] : kReasons) {
@@ -169,6 +185,9 @@ void Watcher::sample() {
   if (const auto celsius = nvml_.temperature_c(device_))
     watch_.temperature_max_c = std::max(watch_.temperature_max_c.value_or(*celsius), *celsius);
   reasons_ |= nvml_.throttle_reasons(device_).value_or(0);
+  // None at all: a container that hides them, this one too.
+  if (const auto processes = nvml_.processes(device_).value_or(0); processes > 0)
+    watch_.other_processes = std::max(watch_.other_processes.value_or(0), processes - 1);
 }
 
 GpuWatch Watcher::end() {

@@ -37,6 +37,9 @@ class Nvml {
   std::optional<double> temperature_c(Device device) const;
   // Bits of nvmlClocksEventReasons.
   std::optional<unsigned long long> throttle_reasons(Device device) const;
+  // Processes that compute on the GPU, this one among them. By number: their ids may be those of
+  // another namespace.
+  std::optional<std::int64_t> processes(Device device) const;
 
  private:
   struct Functions;

@@ -9,6 +9,8 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kNotSupported = 3;
 constexpr int kNotFound = 6;
+constexpr int kInsufficientSize = 7;
+constexpr unsigned kProcesses = 3;
 
 struct Device {
   bool blind = false;
@@ -68,5 +70,11 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(Device* device, unsigned long long
   if (device->blind) return kNotSupported;
   *reasons = 0x44;
   return kSuccess;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Device* device, unsigned* count, void* /*processes*/) {
+  if (device->blind) return kNotSupported;
+  const bool enough = *count >= kProcesses;
+  *count = kProcesses;
+  return enough ? kSuccess : kInsufficientSize;
 }
 }

@@ -38,6 +38,7 @@ TEST_CASE("figures come in their units, of the GPU at that bus address") {
   CHECK(nvml->power_limit_w(device) == 700);
   CHECK(nvml->temperature_c(device) == 61);
   CHECK(nvml->throttle_reasons(device) == 0x44);
+  CHECK(nvml->processes(device) == 3);
 }
 
 TEST_CASE("a figure that the driver does not know is absent") {
@@ -48,6 +49,7 @@ TEST_CASE("a figure that the driver does not know is absent") {
   CHECK_FALSE(nvml->sm_clock_mhz(blind).has_value());
   CHECK_FALSE(nvml->power_w(blind).has_value());
   CHECK_FALSE(nvml->throttle_reasons(blind).has_value());
+  CHECK_FALSE(nvml->processes(blind).has_value());
   Watcher watcher(*nvml, blind);
   watcher.begin();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -56,6 +58,7 @@ TEST_CASE("a figure that the driver does not know is absent") {
   CHECK_FALSE(seen.sm_clock_min_mhz.has_value());
   CHECK_FALSE(seen.power_mean_w.has_value());
   CHECK(seen.throttled.empty());
+  CHECK_FALSE(seen.other_processes.has_value());
 }
 
 TEST_CASE(
@@ -78,6 +81,7 @@ TEST_CASE(
   CHECK(seen.power_max_w == 690);
   CHECK(seen.temperature_max_c == 61);
   CHECK(seen.throttled == std::vector<std::string>{"hw-thermal", "power"});
+  CHECK(seen.other_processes == 2);
   watcher.begin();
   CHECK(watcher.end().samples == 0);
 }
