@@ -150,8 +150,7 @@ trainer::BenchShape bench_shape(const std::string& spec_from) {
           .fused_gelu = memory::fuses_gelu(config)};
 }
 
-int check_device(const std::vector<std::string>& names, bool gpu, bool small, int threads) {
-  trainer::SelftestOptions options{.gpu = gpu, .threads = threads, .parts = {}, .small = small};
+int check_device(const std::vector<std::string>& names, trainer::SelftestOptions options) {
   for (const std::string& name : names) {
     const auto part = from_text<trainer::SelftestPart>(name);
     if (!part)
@@ -159,7 +158,7 @@ int check_device(const std::vector<std::string>& names, bool gpu, bool small, in
                   suggestion(name, all_names<trainer::SelftestPart>()));
     const bool needs_gpu =
         *part == trainer::SelftestPart::attention || *part == trainer::SelftestPart::training;
-    if (needs_gpu && !gpu)
+    if (needs_gpu && !options.gpu)
       throw Error(ExitCode::usage, "--parts", fmt::format("{} compares a GPU", name), "--gpu");
     options.parts.push_back(*part);
   }
@@ -261,6 +260,10 @@ int run(int argc, char** argv) {
   bool small = false;
   app.add_flag("--gpu", on_gpu, "of --selftest and --bench-ops: the GPU instead of the CPU");
   app.add_flag("--small", small, "of --selftest: small cases alone");
+  int from = 0;
+  app.add_option("--from", from,
+                 "of --selftest with one of --parts attention and operations: number of the first "
+                 "case, as told on stderr");
   auto* threads_flag = app.add_option(
       "--threads", threads, "threads of --measure-peak, --bench-ops and --selftest (default 1)");
   app.set_version_flag("--version",
@@ -301,6 +304,12 @@ int run(int argc, char** argv) {
                 "the run specification says a run's device");
   if ((small || !parts.empty()) && !selftest)
     throw Error(ExitCode::usage, small ? "--small" : "--parts", "goes with --selftest");
+  if (app.count("--from") > 0) {
+    if (from < 1) throw Error(ExitCode::usage, "--from", fmt::format("{}: 1 or more", from));
+    if (!selftest || parts.size() != 1 || (parts[0] != "attention" && parts[0] != "operations"))
+      throw Error(ExitCode::usage, "--from", "goes with --selftest and one part",
+                  "--parts attention or --parts operations");
+  }
   if (!spec.empty() && (!pack_files.empty() || peak || capabilities || selftest))
     throw Error(ExitCode::usage, "--spec", fmt::format("does not go with {}", asked));
   if (!nproc.empty() && asked != nullptr && !profile)
@@ -329,7 +338,13 @@ int run(int argc, char** argv) {
         stdout, json ? stderr : stdout);
     return answered(0);
   }
-  if (selftest) return answered(check_device(parts, on_gpu, small, threads_of(threads)));
+  if (selftest) {
+    return answered(check_device(parts, {.gpu = on_gpu,
+                                         .threads = threads_of(threads),
+                                         .parts = {},
+                                         .small = small,
+                                         .from = std::max(from, 1)}));
+  }
   catch_signals();
   const trainer::Place place = trainer::place_of(trainer::process_environment);
   sweep::RunSpec run_spec = read_spec(spec);

@@ -21,21 +21,19 @@ using namespace test;
 
 namespace {
 
-// Memory of the device for one case after another, and a workspace for all. Zeroed once: kernels
-// may read what they then leave out, and a checker wants that to have been written.
+// Memory of the device for one case after another, and a workspace for all. Apart: each tensor has
+// an allocation of its own, so that a checker sees the first byte beyond it.
 class CaseMemory {
  public:
-  explicit CaseMemory(Device& device)
-      : base_(device.allocate(Pool::device, kCaseBytes + kWorkspaceBytes)) {
-    const std::vector<std::byte> zeros(kZeroBytes);
-    for (std::int64_t at = 0; at < kCaseBytes + kWorkspaceBytes; at += kZeroBytes)
-      device.copy(Stream::compute, base_ + at, zeros.data(), kZeroBytes);
-    device.record(Stream::compute, 0);
-    device.host_wait(0);
-  }
+  CaseMemory(Device& device, bool apart)
+      : device_(device),
+        apart_(apart),
+        workspace_(device.allocate(Pool::device, kWorkspaceBytes)),
+        base_(apart ? nullptr : device.allocate(Pool::device, kCaseBytes)) {}
 
   void clear() { used_ = 0; }
   std::byte* operator()(std::int64_t bytes) {
+    if (apart_) return device_.allocate(Pool::device, bytes);
     constexpr std::int64_t kAlignment = 256;
     std::byte* const begin = base_ + used_;
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -43,14 +41,16 @@ class CaseMemory {
     return begin;
   }
   std::span<std::byte> workspace() const {
-    return {base_ + kCaseBytes, static_cast<std::size_t>(kWorkspaceBytes)};
+    return {workspace_, static_cast<std::size_t>(kWorkspaceBytes)};
   }
 
  private:
   static constexpr std::int64_t kCaseBytes = std::int64_t{256} << 20;
-  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{128} << 20;
-  static constexpr std::int64_t kZeroBytes = std::int64_t{16} << 20;
+  static constexpr std::int64_t kWorkspaceBytes = std::int64_t{192} << 20;
 
+  Device& device_;
+  bool apart_;
+  std::byte* workspace_;
   std::byte* base_;
   std::int64_t used_ = 0;
 };
@@ -58,15 +58,53 @@ class CaseMemory {
 // A device with memory for cases.
 struct Bench {
   Bench(const SelftestOptions& options, Way way)
-      : device(device_under_test(options, way)), memory(*device) {}
+      : device(device_under_test(options, way)), memory(*device, options.small) {}
   Outcome run(const Case& c, DType dtype) {
     memory.clear();
     return run_case(
         c, dtype, *device, [this](std::int64_t bytes) { return memory(bytes); }, {}, Seal::no,
         memory.workspace());
   }
+  // After an access to a wrong address a GPU refuses all that a process asks of it.
+  bool is_dead() const {
+    try {
+      device->record(Stream::compute, 0);
+      device->host_wait(0);
+      return false;
+    } catch (const std::exception&) {
+      return true;
+    }
+  }
   std::unique_ptr<Device> device;
   CaseMemory memory;
+};
+
+// Goes through the cases of a part by their numbers, from 1 on: whoever watches a GPU that hangs
+// knows where, and can go on behind it.
+class Numbers {
+ public:
+  explicit Numbers(const SelftestOptions& options) : options_(options) {}
+  // Whether the next case is to be run.
+  bool next(std::string_view name) {
+    if (++number_ < options_.from) return false;
+    if (options_.gpu) {
+      std::fputs(fmt::format("case {} {}\n", number_, name).c_str(), stderr);
+      std::fflush(stderr);
+    }
+    return true;
+  }
+  // Tells of it, if the GPU can go no further.
+  bool ended(const Bench& bench, std::string_view part, Report& report) const {
+    if (!options_.gpu || !bench.is_dead()) return false;
+    report.check(part, false,
+                 fmt::format("the GPU is in error after case {}; the cases behind it were not run",
+                             number_));
+    return true;
+  }
+
+ private:
+  const SelftestOptions& options_;
+  int number_ = 0;
 };
 
 constexpr std::int64_t kSmallBytes = 200'000;  // of all tensors of a small case in f32
@@ -120,8 +158,10 @@ std::unique_ptr<Device> device_under_test(const SelftestOptions& options, Way wa
 
 void check_operations(const SelftestOptions& options, Report& report) {
   Bench bench(options, Way::same_bits);
+  Numbers numbers(options);
   for (const Case& c : cases()) {
     if (options.small && case_bytes(c, DType::f32) > kSmallBytes) continue;
+    if (!numbers.next(c.name)) continue;
     const Outcome reference = run_case(c, c.has_f64 ? DType::f64 : DType::f32);
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const std::string what = fmt::format("{} {}", c.name, to_text(dtype));
@@ -136,6 +176,7 @@ void check_operations(const SelftestOptions& options, Report& report) {
                      worst.difference, dtype == DType::f32 ? c.f32_tolerance : c.bf16_tolerance);
       } catch (const std::exception& error) {
         report.check(what, false, error.what());
+        if (numbers.ended(bench, "operations", report)) return;
       }
     }
   }
@@ -143,11 +184,15 @@ void check_operations(const SelftestOptions& options, Report& report) {
 
 void check_attention(const SelftestOptions& options, Report& report) {
   Bench plain(options, Way::without_cudnn);
+  Numbers numbers(options);
   for (const Way way : {Way::benchmark, Way::same_bits}) {
     Bench fused(options, way);
     const char* const how = way == Way::same_bits ? "cuDNN, same bits" : "cuDNN";
+    bool is_run = false;
     for (const Case& c : fused_attention_cases()) {
       if (options.small && case_bytes(c, DType::f32) > kSmallBytes) continue;
+      if (!numbers.next(fmt::format("{}: {}", how, c.name))) continue;
+      is_run = true;
       try {
         const Outcome by_cudnn = fused.run(c, DType::bf16);
         const Outcome by_products = plain.run(c, DType::bf16);
@@ -159,10 +204,11 @@ void check_attention(const SelftestOptions& options, Report& report) {
         }
       } catch (const std::exception& error) {
         report.check(fmt::format("{}: {}", how, c.name), false, error.what());
+        if (numbers.ended(fused, "attention", report)) return;
       }
     }
     const auto* const gpu = dynamic_cast<const Gpu*>(fused.device.get());
-    if (gpu == nullptr) continue;
+    if (gpu == nullptr || !is_run) continue;
     for (const GpuChoice& choice : gpu->choices()) {
       if (choice.op == "attention")
         report.say(fmt::format("     {}: {} ({})\n", choice.shape, choice.choice, choice.from));

@@ -23,11 +23,15 @@ struct SelftestOptions {
   bool gpu = false;                 // else the CPU
   int threads = 1;                  // of the CPU
   std::vector<SelftestPart> parts;  // empty: all that the device has
-  bool small = false;               // cases of few elements alone, for checkers that slow all down
+  // Cases of few elements alone, each tensor in memory of its own: for checkers, which slow all
+  // down and watch allocations.
+  bool small = false;
+  int from = 1;  // number of the first case, of attention and operations
 };
 
 // Prints a line for each check as it is done, those that fail with the difference and what was
-// allowed, at last how many held. True if all did. Error as open_gpu.
+// allowed, at last how many held. True if all did. Error as open_gpu. Of a GPU each case is named
+// on stderr before it begins ("case 3 NAME"), and one that leaves the GPU in error ends its part.
 bool selftest(const SelftestOptions& options, std::FILE* out);
 
 }  // namespace tessera::trainer

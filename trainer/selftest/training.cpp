@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "trainer/comm/communicator.h"
@@ -15,7 +16,13 @@ namespace tessera::trainer::selftest_checks {
 
 namespace {
 
-// MPT's 125m (yamls/models/125m.yaml), and a model that a CPU trains in no time.
+struct Trainee {
+  std::string name;
+  model::Shape shape;
+  bool fused_gelu = false;
+};
+
+// MPT's 125m (yamls/models/125m.yaml).
 model::Shape shape_125m() {
   return {.d_model = 768,
           .n_layers = 12,
@@ -25,6 +32,8 @@ model::Shape shape_125m() {
           .ffn = 3072,
           .vocab = 50368};
 }
+
+// Models that a CPU trains in no time: MPT's and Llama's way, and products that do the GELU.
 model::Shape small_shape() {
   return {.d_model = 128,
           .n_layers = 2,
@@ -34,10 +43,37 @@ model::Shape small_shape() {
           .ffn = 512,
           .vocab = 1024};
 }
+model::Shape small_llama() {
+  model::Shape shape = small_shape();
+  shape.n_heads = 4;
+  shape.norm = model::Norm::rmsnorm;
+  shape.positions = model::Positions::rope;
+  shape.activation = model::Activation::swiglu;
+  shape.biases = {.qkv = false, .out = false, .mlp = false, .norm = false};
+  shape.tied = false;
+  return shape;
+}
+model::Shape small_gelu() {
+  model::Shape shape = small_shape();
+  shape.activation = model::Activation::gelu_tanh;
+  return shape;
+}
 
-Setup setup_of(const SelftestOptions& options, Precision precision, bool on_gpu, Way way) {
+Trainee first_trainee(const SelftestOptions& options) {
+  if (options.small || !options.gpu) return {.name = "small", .shape = small_shape()};
+  return {.name = "125m", .shape = shape_125m()};
+}
+std::vector<Trainee> trainees(const SelftestOptions& options) {
+  return {first_trainee(options),
+          {.name = "llama", .shape = small_llama()},
+          {.name = "fused gelu", .shape = small_gelu(), .fused_gelu = true}};
+}
+
+Setup setup_of(const SelftestOptions& options, const Trainee& trainee, Precision precision,
+               bool on_gpu, Way way) {
   Setup setup;
-  setup.memory.shape = options.small || !options.gpu ? small_shape() : shape_125m();
+  setup.memory.shape = trainee.shape;
+  setup.memory.fused_gelu = trainee.fused_gelu;
   setup.memory.seq_len = 256;
   setup.memory.device_batch = 4;
   setup.memory.microbatch = 2;
@@ -71,32 +107,41 @@ double relative(double value, double expected) {
   return std::abs(value - expected) / std::abs(expected);
 }
 
+void check_one(const SelftestOptions& options, const Trainee& trainee, Precision precision,
+               Report& report) {
+  const auto device = device_under_test(options, Way::benchmark);
+  const Trained here =
+      train_on(*device, setup_of(options, trainee, precision, options.gpu, Way::benchmark));
+  const auto cpu = cpu_device(options.threads);
+  const Trained there =
+      train_on(*cpu, setup_of(options, trainee, precision, false, Way::benchmark));
+  // Loss and norm agree as sums in f32 do; bf16 rounds at the same points, in other orders.
+  const double allowed_loss = is_f32(precision) ? 1e-5 : 1e-3;
+  const double allowed_norm = is_f32(precision) ? 1e-4 : 2e-2;
+  for (std::size_t step = 0; step < there.samples.size(); ++step) {
+    const std::string what =
+        fmt::format("{}, {} step {}", trainee.name, to_text(precision), step + 1);
+    report.check(what + " loss", relative(here.samples[step].loss, there.samples[step].loss),
+                 allowed_loss);
+    report.check(what + " gradient norm",
+                 relative(here.samples[step].grad_norm, there.samples[step].grad_norm),
+                 allowed_norm);
+  }
+}
+
 }  // namespace
 
 void check_training(const SelftestOptions& options, Report& report) {
-  for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-    const auto device = device_under_test(options, Way::benchmark);
-    const Trained here =
-        train_on(*device, setup_of(options, precision, options.gpu, Way::benchmark));
-    const auto cpu = cpu_device(options.threads);
-    const Trained there = train_on(*cpu, setup_of(options, precision, false, Way::benchmark));
-    // Loss and norm agree as sums in f32 do; bf16 rounds at the same points, in other orders.
-    const double allowed_loss = is_f32(precision) ? 1e-5 : 1e-3;
-    const double allowed_norm = is_f32(precision) ? 1e-4 : 2e-2;
-    for (std::size_t step = 0; step < there.samples.size(); ++step) {
-      const std::string what = fmt::format("{} step {}", to_text(precision), step + 1);
-      report.check(what + " loss", relative(here.samples[step].loss, there.samples[step].loss),
-                   allowed_loss);
-      report.check(what + " gradient norm",
-                   relative(here.samples[step].grad_norm, there.samples[step].grad_norm),
-                   allowed_norm);
-    }
+  for (const Trainee& trainee : trainees(options)) {
+    for (const Precision precision : {Precision::fp32, Precision::amp_bf16})
+      check_one(options, trainee, precision, report);
   }
 }
 
 void check_bits(const SelftestOptions& options, Report& report) {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-    const Setup setup = setup_of(options, precision, options.gpu, Way::same_bits);
+    const Setup setup =
+        setup_of(options, first_trainee(options), precision, options.gpu, Way::same_bits);
     const auto first = train_on(*device_under_test(options, Way::same_bits), setup);
     const auto second = train_on(*device_under_test(options, Way::same_bits), setup);
     const std::string what = fmt::format("{}, {} steps twice", to_text(precision), kSteps);

@@ -93,6 +93,43 @@ TEST_CASE("a wrong specification is told by key") {
         "trainer: --spec: is given twice; give it once\n");
 }
 
+TEST_CASE("a self-test begins at the case that is asked for") {
+  const auto begun_at = [](const std::string& number) {
+    return run_trainer(
+        {.arguments = {"--selftest", "--small", "--parts", "operations", "--from", number}});
+  };
+  const ProgramResult all = begun_at("1");
+  CHECK(all.exit_code == 0);
+  const ProgramResult some = begun_at("40");
+  CHECK(some.exit_code == 0);
+  // The same cases but for the first 39, each in two dtypes; the last line has a time.
+  const auto checks = [](const ProgramResult& result) {
+    return result.out.substr(0, result.out.find("operations: "));
+  };
+  CHECK(checks(some).size() < checks(all).size());
+  CHECK(!checks(some).empty());
+  CHECK(checks(all).ends_with(checks(some)));
+  CHECK(std::ranges::count(checks(all), '\n') - std::ranges::count(checks(some), '\n') == 78);
+  const ProgramResult none = begun_at("100000");
+  CHECK(none.exit_code == 0);
+  CHECK(none.out.starts_with("operations: 0 of 0 checks hold"));
+  const auto refused = [](std::vector<std::string> arguments) {
+    const ProgramResult result = run_trainer({.arguments = std::move(arguments)});
+    CHECK(result.exit_code == 2);
+    return result.err;
+  };
+  CHECK(refused({"--selftest", "--parts", "operations", "--from", "0"}) ==
+        "trainer: --from: 0: 1 or more\n");
+  for (const std::vector<std::string>& others :
+       {std::vector<std::string>{"--selftest"}, {"--selftest", "--parts", "bits"}, {}}) {
+    std::vector<std::string> arguments = others;
+    arguments.insert(arguments.end(), {"--from", "2"});
+    CHECK(refused(arguments) ==
+          "trainer: --from: goes with --selftest and one part; --parts "
+          "attention or --parts operations\n");
+  }
+}
+
 TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer") {
   for (const int signal : {SIGTERM, SIGINT}) {
     const TemporaryFolder folder;
