@@ -27,15 +27,18 @@ std::int64_t cpu_attention_bytes(const Config& config) {
   return elements * bytes_of(DType::f32);
 }
 
-// On whatever GPU: the most that fused attention takes on any, and in any case the least that does
-// for attention by matrix products (trainer/device/cuda/attention_chunk.h), which is in f32, with
-// ALiBi and where no fused engine is offered: it is cut to fit what products have, but for rows of
+// On whatever GPU: the most that fused attention takes on any, and in any case what does for
+// attention by matrix products (trainer/device/cuda/attention_chunk.h), which is in f32, with ALiBi
+// and where no fused engine is offered, beside the products' own: it is cut to fit, but for rows of
 // scores and the f32 gradients of one head of keys.
-std::int64_t gpu_attention_bytes(const Config& config) {
+std::int64_t gpu_workspace_bytes(const Config& config) {
   const model::Shape& shape = config.shape;
   constexpr std::int64_t kRows = 16;
-  std::int64_t most = kRows * config.seq_len * 4 * bytes_of(DType::f32) +
-                      2 * config.seq_len * round_up(shape.head_dim, 64) * bytes_of(DType::f32);
+  const std::int64_t least =
+      kRows * config.seq_len * 4 * bytes_of(DType::f32) +
+      2 * config.seq_len * round_up(shape.head_dim, 64) * bytes_of(DType::f32);
+  std::int64_t most =
+      kGemmWorkspaceBytes + round_up(std::max(kPlainAttentionBytes, least), kWorkspaceAlignment);
   if (is_f32(config.precision) || shape.positions == model::Positions::alibi) return most;
   FusedAttention attention{.batch = config.microbatch,
                            .seq = config.seq_len,
@@ -74,7 +77,7 @@ Scratch scratch(const Config& config) {
   const std::int64_t rows = config.microbatch * config.seq_len;
   Scratch result;
   if (config.target.is_gpu) {
-    result.workspace = std::max(kGemmWorkspaceBytes, gpu_attention_bytes(config));
+    result.workspace = gpu_workspace_bytes(config);
   } else {
     result.workspace =
         std::max(cpu_gemm_bytes(config), config.target.threads * cpu_attention_bytes(config));

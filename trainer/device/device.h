@@ -51,8 +51,8 @@ class Device {
   virtual std::int64_t workspace_bytes(const Op& op) const = 0;
   // All that will ever be run, the short last microbatch too. Error(unsupported) for what the
   // device cannot do, and if `workspace` is too small. A GPU wants the same workspace in every
-  // call, and runs some of the operations to load their kernels: what they write is undefined
-  // afterwards, in place or not.
+  // call; it runs some of the operations to load their kernels, and times algorithms in its
+  // memory: what its pools hold is undefined afterwards.
   virtual void prepare(std::span<const Op> all, std::span<std::byte> workspace) = 0;
   virtual void seal() = 0;
 

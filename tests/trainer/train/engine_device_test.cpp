@@ -78,23 +78,27 @@ TEST_CASE(
 
 namespace {
 
-// As a GPU that runs products and attention to load their kernels: prepare leaves NaN where those
-// write.
+// As a GPU that runs operations to load their kernels and times products in its memory: prepare
+// leaves NaN in all of it.
 class Scribbling final : public Asked {
  public:
   explicit Scribbling(Device& inner) : Asked(inner) {}
+  std::byte* allocate(Pool pool, std::int64_t bytes) override {
+    std::byte* const base = Asked::allocate(pool, bytes);
+    if (pool != Pool::pinned) pools_.emplace_back(base, static_cast<std::size_t>(bytes));
+    return base;
+  }
   void prepare(std::span<const Op> all, std::span<std::byte> workspace) override {
-    for (const Op& op : all) {
-      const std::string name = op_name(op);
-      if (name != "gemm" && !name.starts_with("attention")) continue;
-      for (const std::span<const std::byte>& written : access(op).writes) {
-        std::memset(const_cast<std::byte*>(written.data()), 0xFF, written.size());
-        scribbled += std::ssize(written);
-      }
+    for (const std::span<std::byte> pool : pools_) {
+      std::ranges::fill(pool, std::byte{0xFF});
+      scribbled += std::ssize(pool);
     }
     Asked::prepare(all, workspace);
   }
   std::int64_t scribbled = 0;
+
+ private:
+  std::vector<std::span<std::byte>> pools_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "trainer/device/cuda/launch.h"
+#include "trainer/device/cuda/workspace.h"
 
 namespace tessera::trainer::cuda {
 
@@ -121,10 +122,11 @@ std::optional<std::string> Attention::refusal([[maybe_unused]] const Operation& 
 
 template <class Operation>
 std::int64_t Attention::workspace_of(const Operation& op) {
+  std::int64_t bytes = workspace_with(plain_attention_workspace_bytes(op));
 #if TESSERA_HAS_CUDNN
-  if (!refusal(op)) return fused_->workspace_bytes(op);
+  if (!refusal(op)) bytes = std::max(bytes, fused_->workspace_bytes(op));
 #endif
-  return plain_attention_workspace_bytes(op);
+  return bytes;
 }
 
 template <class Operation>
@@ -137,17 +139,19 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
     try {
       return fused_->prepare(op, workspace);
     } catch (const Error& error) {
-      // It offered engines and none could be built: told in the log, and done without.
+      // It offered engines and supports none: told in the log, and done without.
+      if (error.code() != ExitCode::unsupported) throw;
       reason = error.what();
     }
   }
 #endif
   is_plain_.insert(fingerprint(op));
   plain_[in_words(op)] = *reason;
-  for (const BatchedGemm& product : plain_attention_gemms(op, workspace))
+  const std::span<std::byte> own = parts_of(workspace).attention;
+  for (const BatchedGemm& product : plain_attention_gemms(op, own))
     shapes.push_back(batched_shape(product, options_.tf32));
   Loading loading({.stream = nullptr, .multiprocessors = options_.multiprocessors});
-  run_plain_attention(op, workspace, loading);
+  run_plain_attention(op, own, loading);
 }
 
 template <class Operation>
@@ -157,7 +161,7 @@ void Attention::run_one(const Operation& op, cudaStream_t stream) {
 #endif
   OnStream parts(gemms_, options_.tf32,
                  {.stream = stream, .multiprocessors = options_.multiprocessors});
-  run_plain_attention(op, workspace_, parts);
+  run_plain_attention(op, parts_of(workspace_).attention, parts);
 }
 
 std::int64_t Attention::workspace_bytes(const AttentionForward& op) {

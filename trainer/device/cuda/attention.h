@@ -36,11 +36,14 @@ class Attention {
   Attention(const AttentionOptions& options, GemmPlans& gemms);
   ~Attention();
 
+  // Also what does without cuDNN, should it fail.
   std::int64_t workspace_bytes(const AttentionForward& op);
   std::int64_t workspace_bytes(const AttentionBackward& op);
 
   // The shapes of the products that run will need are added to `shapes`: whoever prepares them has
-  // to, with the same workspace. Error(unsupported) if that is too small.
+  // to, with the products' part of the same workspace (workspace.h). Error(unsupported) if that is
+  // too small. An operation that cuDNN has no engine for is done without it; where it has engines
+  // and they fail, the error says how: that would be measured as something else than it is.
   void prepare(const AttentionForward& op, std::span<std::byte> workspace,
                std::vector<GemmShape>& shapes);
   void prepare(const AttentionBackward& op, std::span<std::byte> workspace,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
+#include "lib/memory/scratch.h"
 
 namespace tessera::trainer::cuda {
 namespace {
@@ -67,7 +68,7 @@ std::int64_t wanted_bytes(const Attention& op) {
   const AttentionShape& s = op.shape;
   const std::int64_t all = plain_attention_bytes(
       op, AttentionChunk{s.kv_heads, group_of(s), std::min(s.seq, kMostRows)});
-  return std::max(plain_attention_least_bytes(op), std::min(all, kPlainAttentionBytes));
+  return std::max(plain_attention_least_bytes(op), std::min(all, memory::kPlainAttentionBytes));
 }
 
 }  // namespace

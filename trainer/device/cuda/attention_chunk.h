@@ -31,8 +31,7 @@ std::int64_t plain_attention_bytes(const AttentionForward& op, const AttentionCh
 std::int64_t plain_attention_bytes(const AttentionBackward& op, const AttentionChunk& chunk);
 
 // Least: of 16 rows of one head, and for bf16 the f32 gradients of a head of keys. Wanted: of 512
-// rows of all heads, but 64 MiB where the least is no more than that.
-inline constexpr std::int64_t kPlainAttentionBytes = std::int64_t{64} << 20;
+// rows of all heads, but memory::kPlainAttentionBytes where the least is no more than that.
 std::int64_t plain_attention_least_bytes(const AttentionForward& op);
 std::int64_t plain_attention_least_bytes(const AttentionBackward& op);
 std::int64_t plain_attention_workspace_bytes(const AttentionForward& op);

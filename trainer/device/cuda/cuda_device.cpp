@@ -18,6 +18,7 @@
 #include "trainer/device/cuda/nvml.h"
 #include "trainer/device/cuda/presence.h"
 #include "trainer/device/cuda/runtime.h"
+#include "trainer/device/cuda/workspace.h"
 #include "trainer/device/fields.h"
 #include "trainer/device/fingerprint.h"
 #include "trainer/device/gpu.h"
@@ -88,7 +89,9 @@ class CudaDevice final : public Gpu {
     need_unsealed("allocate");
     if (pool == Pool::pinned) return pinned_.emplace_back(cuda::pinned_memory(bytes)).get();
     pool_bytes_ += bytes;
-    return pools_.emplace_back(cuda::device_memory(bytes)).get();
+    std::byte* const base = pools_.emplace_back(cuda::device_memory(bytes)).get();
+    pool_spans_.emplace_back(base, static_cast<std::size_t>(bytes));
+    return base;
   }
 
   std::int64_t workspace_bytes(const Op& op) const override {
@@ -124,9 +127,11 @@ class CudaDevice final : public Gpu {
       std::visit([&](const auto& o) { prepare_one(o, shapes); }, op);
       added.push_back(fingerprint(op));
     }
-    const auto trials =
-        options_.deterministic ? nullptr : cuda::gpu_trials(stream(Stream::compute));
-    gemms_->prepare(shapes, workspace_, gemm_options(), trials.get(), stream(Stream::compute));
+    const auto trials = options_.deterministic
+                            ? nullptr
+                            : cuda::gpu_trials(stream(Stream::compute), spare_memory());
+    gemms_->prepare(shapes, cuda::parts_of(workspace_).products, gemm_options(), trials.get(),
+                    stream(Stream::compute));
     for (const Op& op : all) std::visit([this](const auto& o) { launch_first(o); }, op);
     check(cudaDeviceSynchronize(), "prepare");
     prepared_.insert(added.begin(), added.end());
@@ -229,6 +234,8 @@ class CudaDevice final : public Gpu {
       ++idle_;
     } else if (status != cudaErrorNotReady) {
       check(status, "cudaStreamQuery");
+    } else {
+      cudaGetLastError();  // no error, and none for the next launch to find
     }
   }
 
@@ -259,6 +266,16 @@ class CudaDevice final : public Gpu {
     return options;
   }
 
+  // Nobody counts on what is in memory while operations are prepared.
+  std::span<std::byte> spare_memory() const {
+    std::span<std::byte> most;
+    for (const std::span<std::byte> pool : pool_spans_) {
+      const std::span<std::byte> free = cuda::around(pool, workspace_);
+      if (free.size() > most.size()) most = free;
+    }
+    return most;
+  }
+
   cuda::Launch launch_on(Stream where) const {
     return {.stream = stream(where),
             .multiprocessors = properties_.multiProcessorCount,
@@ -286,7 +303,8 @@ class CudaDevice final : public Gpu {
   template <class T>
   void launch_first(const T& op) {
     if constexpr (std::is_same_v<T, Gemm>) {
-      if (launched_.insert(cuda::shape_of(op, options_.tf32)).second) run_one(op, Stream::compute);
+      if (launched_.insert(cuda::shape_of(op, options_.tf32)).second)
+        gemms_->launch_first(op, stream(Stream::compute));
     } else if constexpr (kIsAttention<T>) {
       T anywhere = op;
       for (Tensor* t : tensors_of(anywhere)) t->data = nullptr;
@@ -320,6 +338,7 @@ class CudaDevice final : public Gpu {
   std::array<bool, kEvents> recorded_{};
   std::vector<cuda::DeviceMemory> pools_;
   std::vector<cuda::PinnedMemory> pinned_;
+  std::vector<std::span<std::byte>> pool_spans_;
   std::int64_t pool_bytes_ = 0;
   std::span<std::byte> workspace_;
   std::optional<cuda::GemmPlans> gemms_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -66,6 +67,28 @@ class TrialMemory {
   GemmTrials& trials_;
   std::span<std::byte> bytes_;
 };
+
+GemmOperands operands_of(const Gemm& op) {
+  return {.a = op.a.data, .b = op.b.data, .d = op.d.data, .bias = op.bias.data, .pre = op.pre.data};
+}
+
+// An algorithm would write over what it reads, now and then.
+void require_apart(const GemmShape& shape, const GemmOperands& operands,
+                   std::span<const std::byte> workspace) {
+  const std::less<const void*> before;
+  for (const void* operand :
+       {static_cast<const void*>(operands.a), static_cast<const void*>(operands.b),
+        static_cast<const void*>(operands.d)}) {
+    if (!before(operand, workspace.data()) && before(operand, workspace.data() + workspace.size()))
+      throw Error(ExitCode::internal, "gemm " + to_text(shape), "an operand lies in the workspace");
+  }
+}
+
+// Of this algorithm for these operands, not of the GPU.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
 
 std::string mib(std::int64_t bytes) {
   return fmt::format("{:.0f} MiB", static_cast<double>(bytes) / (1 << 20));
@@ -270,18 +293,40 @@ cublasStatus_t GemmPlans::launch(const GemmShape& shape, const Plan& plan,
                             workspace_.size(), stream);
 }
 
-void GemmPlans::run(const GemmShape& shape, const GemmOperands& operands, cudaStream_t stream) {
+GemmPlans::Plan& GemmPlans::plan_of(const GemmShape& shape) {
   const auto found = plans_.find(shape);
   if (found == plans_.end())
     throw Error(ExitCode::internal, "gemm " + to_text(shape), "was not prepared");
-  const Plan& plan = found->second;
+  return found->second;
+}
+
+void GemmPlans::run(const GemmShape& shape, const GemmOperands& operands, cudaStream_t stream) {
+  const Plan& plan = plan_of(shape);
+  require_apart(shape, operands, workspace_);
   require(lt_, launch(shape, plan, plan.algorithm, operands, stream), shape, "cublasLtMatmul");
 }
 
 void GemmPlans::run(const Gemm& op, cudaStream_t stream) {
-  run(shape_of(op, tf32_),
-      {.a = op.a.data, .b = op.b.data, .d = op.d.data, .bias = op.bias.data, .pre = op.pre.data},
-      stream);
+  run(shape_of(op, tf32_), operands_of(op), stream);
+}
+
+void GemmPlans::launch_first(const Gemm& op, cudaStream_t stream) {
+  const GemmShape shape = shape_of(op, tf32_);
+  const GemmOperands operands = operands_of(op);
+  require_apart(shape, operands, workspace_);
+  Plan& plan = plan_of(shape);
+  const cublasStatus_t status = launch(shape, plan, plan.algorithm, operands, stream);
+  if (!is_refusal(status)) return require(lt_, status, shape, "cublasLtMatmul");
+  const Candidates others = candidates(shape, plan);
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (is_same(others[i], plan.algorithm)) continue;
+    if (launch(shape, plan, others[i], operands, stream) != CUBLAS_STATUS_SUCCESS) continue;
+    notes_.push_back(fmt::format("gemm {}: cuBLASLt does not launch the algorithm chosen ({})",
+                                 to_text(shape), lt_.cublasLtGetStatusString(status)));
+    choices_[plan.choice] = {.shape = shape, .index = i, .candidates = others.size()};
+    return describe_choice(plan, others[i], GemmSource::first);
+  }
+  require(lt_, status, shape, "cublasLtMatmul");
 }
 
 std::string GemmPlans::hash() const {

@@ -66,13 +66,16 @@ class GemmPlans {
 
   // Chooses for each shape that has no plan yet. workspace: device memory, aligned to 256 bytes, of
   // all launches; the same in every call. trials: for timing, on `stream`; null: none is timed.
-  // They write to memory of their own alone, and to the workspace.
+  // They write to the memory that they take alone, and to the workspace.
   void prepare(std::span<const GemmShape> shapes, std::span<std::byte> workspace,
                const GemmOptions& options, GemmTrials* trials, cudaStream_t stream);
 
-  // Error(internal) if the shape was not prepared.
+  // Error(internal) if the shape was not prepared, or an operand begins in the workspace.
   void run(const GemmShape& shape, const GemmOperands& operands, cudaStream_t stream);
   void run(const Gemm& op, cudaStream_t stream);
+  // As run, before the first step: where cuBLASLt refuses to launch what its heuristics named, the
+  // next candidate that it does launch takes its place.
+  void launch_first(const Gemm& op, cudaStream_t stream);
 
   // In the order of preparation.
   const std::vector<GemmChoice>& choices() const { return choices_; }
@@ -98,6 +101,7 @@ class GemmPlans {
   bool is_usable(const GemmShape& shape, const Plan& plan,
                  const cublasLtMatmulAlgo_t& algorithm) const;
   bool adopt(const GemmShape& shape, Plan& plan, GemmCache& cache);
+  Plan& plan_of(const GemmShape& shape);
   void choose_first(const GemmShape& shape, Plan& plan, const Candidates& candidates);
   std::map<std::string, GemmCacheEntry> time(const std::vector<Untimed>& shapes, double seconds,
                                              GemmTrials& trials, cudaStream_t stream);

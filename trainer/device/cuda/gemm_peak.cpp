@@ -52,7 +52,7 @@ double measure_gemm_tflops(Precision precision, double seconds, const GemmOption
                            cudaStream_t stream) {
   GemmPlans plans(cublas_lt(), precision == Precision::tf32);
   const DeviceMemory workspace = device_memory(memory::kGemmWorkspaceBytes);
-  const auto trials = gpu_trials(stream);
+  const auto trials = gpu_trials(stream, {});
   double best = 0;
   for (const std::int64_t n : kSizes) {
     const GemmShape shape = square(n, precision);

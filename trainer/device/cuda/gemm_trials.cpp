@@ -32,7 +32,7 @@ class Event {
 
 class GpuTrials : public GemmTrials {
  public:
-  explicit GpuTrials(cudaStream_t stream) : stream_(stream) {
+  GpuTrials(cudaStream_t stream, std::span<std::byte> spare) : stream_(stream), spare_(spare) {
     int device = 0;
     require(cudaGetDevice(&device), "cudaGetDevice");
     int bytes = 0;
@@ -48,17 +48,20 @@ class GpuTrials : public GemmTrials {
 
   std::span<std::byte> take(std::int64_t bytes) override {
     give_back();
+    const auto lent = spare_.first(std::min(static_cast<std::size_t>(bytes), spare_.size()) /
+                                   kGemmAlignment * kGemmAlignment);
+    if (lent.size() == static_cast<std::size_t>(bytes)) return lent;
     std::size_t free = 0;
     std::size_t total = 0;
     require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     const std::size_t size =
         std::min(static_cast<std::size_t>(bytes), free / 2) / kGemmAlignment * kGemmAlignment;
-    if (size == 0) return {};
+    if (size <= lent.size()) return lent;
     const cudaError_t status = cudaMalloc(&memory_, size);
     if (status == cudaErrorMemoryAllocation) {
       memory_ = nullptr;
       cudaGetLastError();  // not sticky: it is read, so that nobody else finds it
-      return {};
+      return lent;
     }
     require(status, "cudaMalloc");
     return {static_cast<std::byte*>(memory_), size};
@@ -101,6 +104,7 @@ class GpuTrials : public GemmTrials {
 
  private:
   cudaStream_t stream_;
+  std::span<std::byte> spare_;
   std::int64_t l2_bytes_ = 0;
   void* memory_ = nullptr;
   std::vector<std::byte> numbers_;
@@ -110,8 +114,8 @@ class GpuTrials : public GemmTrials {
 
 }  // namespace
 
-std::unique_ptr<GemmTrials> gpu_trials(cudaStream_t stream) {
-  return std::make_unique<GpuTrials>(stream);
+std::unique_ptr<GemmTrials> gpu_trials(cudaStream_t stream, std::span<std::byte> spare) {
+  return std::make_unique<GpuTrials>(stream, spare);
 }
 
 GpuNames current_gpu() {

@@ -27,10 +27,11 @@ class GemmTrials {
   virtual double seconds(const std::function<void()>& launches) = 0;
 };
 
-// On the current GPU and that stream, on which the launches must be. Takes at most half of what is
+// On the current GPU and that stream, on which the launches must be. Takes `spare`, device memory
+// aligned to kGemmAlignment, if that is enough; else what is more, it or at most half of what is
 // free, as kernels that are loaded meanwhile need some too. Error(failed) if the GPU reports a
 // fault.
-std::unique_ptr<GemmTrials> gpu_trials(cudaStream_t stream);
+std::unique_ptr<GemmTrials> gpu_trials(cudaStream_t stream, std::span<std::byte> spare);
 
 // Of the current GPU: "NVIDIA H200, 132 SMs", the same bits only for the same number of SMs; and
 // the newest CUDA that the driver runs, "13.0". Error(wrong_device) if there is none.

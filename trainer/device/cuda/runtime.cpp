@@ -21,7 +21,12 @@ void check(cudaError_t status, std::string_view what) {
     case cudaErrorStubLibrary:
     case cudaErrorInvalidDevice:
     case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorSystemDriverMismatch:
       throw Error(ExitCode::wrong_device, what, text, "gpu: cpu, or a machine with a GPU");
+    case cudaErrorDevicesUnavailable:
+      throw Error(ExitCode::wrong_device, what, text,
+                  "another process has the GPU for itself: wait for it, or use another GPU");
     default:
       throw Error(ExitCode::failed, what, text);
   }

@@ -77,6 +77,63 @@ TEST_CASE("only what fits the workspace and adds in f32 and a fixed order is a c
                             bench.lt.version));
 }
 
+TEST_CASE("where an algorithm is refused at its launch, the next takes its place before step one") {
+  Bench bench;
+  bench.options.deterministic = true;
+  bench.gpu.algorithms = {{.id = 1, .launch = CUBLAS_STATUS_NOT_SUPPORTED},
+                          {.id = 2, .launch = CUBLAS_STATUS_INVALID_VALUE},
+                          {.id = 3},
+                          {.id = 4}};
+  bench.gpu.computes = false;
+  GemmPlans plans(bench.lt, false);
+  std::vector<std::byte> operands(4096);
+  Gemm op;
+  op.a = {operands.data(), DType::bf16, 24, 8, 8};
+  op.b = {operands.data() + 1024, DType::bf16, 16, 8, 8};
+  op.d = {operands.data() + 2048, DType::bf16, 24, 16, 16};
+  op.transpose_b = true;
+  bench.prepare(plans, {shape_of(op, false)});
+  const std::string before = plans.hash();
+  plans.launch_first(op, nullptr);
+  CHECK(plans.choices()[0].algorithm == 3);
+  CHECK(plans.choices()[0].index == 2);
+  CHECK(plans.choices()[0].candidates == 4);
+  CHECK(plans.hash() != before);
+  REQUIRE(plans.notes().size() == 1);
+  CHECK(plans.notes()[0].find("cuBLASLt does not launch the algorithm chosen") !=
+        std::string::npos);
+  bench.gpu.launches.clear();
+  plans.run(op, nullptr);
+  REQUIRE(bench.gpu.launches.size() == 1);
+  CHECK(bench.gpu.launches[0].algorithm == 3);
+
+  // None is launched; and what is no refusal stops at once.
+  for (FakeAlgorithm& each : bench.gpu.algorithms) each.launch = CUBLAS_STATUS_NOT_SUPPORTED;
+  CHECK(code_of([&] { plans.launch_first(op, nullptr); }) == ExitCode::unsupported);
+  bench.gpu.algorithms[2].launch = CUBLAS_STATUS_EXECUTION_FAILED;
+  bench.gpu.algorithms[3].launch = CUBLAS_STATUS_SUCCESS;
+  CHECK(code_of([&] { plans.launch_first(op, nullptr); }) == ExitCode::failed);
+}
+
+TEST_CASE("an operand that lies in the workspace of products is never launched") {
+  Bench bench;
+  GemmPlans plans(bench.lt, false);
+  bench.prepare(plans, {linear()});
+  std::vector<std::byte> elsewhere(4096);
+  std::byte* const out = elsewhere.data();
+  for (std::byte* const inside :
+       {bench.workspace.bytes().data(), &bench.workspace.bytes().back()}) {
+    for (const GemmOperands& operands : {GemmOperands{.a = inside, .b = out, .d = out},
+                                         GemmOperands{.a = out, .b = inside, .d = out},
+                                         GemmOperands{.a = out, .b = out, .d = inside}}) {
+      std::string text;
+      CHECK(code_of([&] { plans.run(linear(), operands, nullptr); }, &text) == ExitCode::internal);
+      CHECK(text.ends_with("an operand lies in the workspace"));
+    }
+  }
+  CHECK(bench.gpu.launches.empty());
+}
+
 TEST_CASE("a measurement leaves the first heuristic for one that is clearly faster") {
   Bench bench;
   bench.gpu.algorithms = {{.id = 1, .seconds = 1.0e-3},

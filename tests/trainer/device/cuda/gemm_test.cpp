@@ -332,7 +332,7 @@ TEST_CASE("on a GPU its name is known, and where there is none that is said") {
     CHECK(names.driver.find('.') != std::string::npos);
   } else {
     CHECK(code_of([] { current_gpu(); }) == ExitCode::wrong_device);
-    CHECK(code_of([] { gpu_trials(nullptr); }) == ExitCode::failed);
+    CHECK(code_of([] { gpu_trials(nullptr, {}); }) == ExitCode::failed);
     CHECK(code_of([] { const GemmPlans plans(cublas_lt(), false); }) == ExitCode::wrong_device);
   }
 }
