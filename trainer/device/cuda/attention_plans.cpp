@@ -9,20 +9,6 @@
 
 namespace tessera::trainer::cuda {
 
-namespace {
-
-cudnnContext* create_handle() {
-  cudnnHandle_t handle = nullptr;
-  const cudnnStatus_t status = cudnn().cudnnCreate(&handle);
-  if (status != CUDNN_STATUS_SUCCESS) {
-    throw Error(ExitCode::wrong_device, fmt::format("cuDNN {}", cudnn().version),
-                fmt::format("cannot use the GPU: {}", cudnn_status_text(status)));
-  }
-  return handle;
-}
-
-}  // namespace
-
 void AttentionPlans::Destroy::operator()(cudnnContext* handle) const {
   cudnn().cudnnDestroy(handle);
 }
@@ -33,7 +19,7 @@ AttentionPlans::AttentionPlans(int compute_capability, bool deterministic)
     throw Error(ExitCode::unsupported, cudnn().path.string(), *why);
   }
   gpu_.compute_capability = compute_capability;
-  handle_.reset(create_handle());
+  handle_.reset(create_cudnn_handle());
   gpu_.handle = handle_.get();
 }
 

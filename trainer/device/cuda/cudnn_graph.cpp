@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "trainer/device/cuda/cudnn_library.h"
+#include "trainer/device/cuda/libraries.h"
 
 namespace tessera::trainer::cuda {
 
@@ -161,7 +163,29 @@ std::string knob_name(cudnnBackendKnobType_t type) {
   }
 }
 
+bool is_of_parts(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH ||
+         status == CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED ||
+         status == CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE;
+}
+
 }  // namespace
+
+cudnnHandle_t create_cudnn_handle() {
+  cudnnHandle_t handle = nullptr;
+  const cudnnStatus_t status = cudnn().cudnnCreate(&handle);
+  if (status == CUDNN_STATUS_SUCCESS) return handle;
+  if (is_of_parts(status)) {
+    throw Error(ExitCode::unsupported, cudnn().path.string(),
+                fmt::format("cuDNN {} cannot use its parts: {}{}", cudnn().version,
+                            cudnn_status_text(status), cudnn_faults(cudnn().path)),
+                fmt::format("all libcudnn_* of this version in {}, and LD_LIBRARY_PATH without "
+                            "another cuDNN",
+                            cudnn().path.parent_path().string()));
+  }
+  throw Error(ExitCode::wrong_device, fmt::format("cuDNN {}", cudnn().version),
+              fmt::format("cannot use the GPU: {}", cudnn_status_text(status)));
+}
 
 Descriptor device_properties(std::string_view json) {
   Descriptor d(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);

@@ -31,6 +31,10 @@ struct Gpu {
   int compute_capability = 0;  // 90 for 9.0
 };
 
+// A handle of the current GPU, for cudnnDestroy. Error(unsupported) where cuDNN itself is at fault:
+// its parts are missing or do not belong together. Error(wrong_device) where it cannot use the GPU.
+cudnnHandle_t create_cudnn_handle();
+
 // Of cuDNN's own JSON text of a GPU's properties.
 Descriptor device_properties(std::string_view json);
 

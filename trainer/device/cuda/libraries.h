@@ -5,14 +5,14 @@
 // Each is looked for, in this order, in the folders of TESSERA_CUDA_LIBRARIES (parted by colons),
 // where the loader looks, in the toolkit that the trainer was built with, in /usr/local/cuda, and
 // in the packages nvidia/*/lib of an active Python environment (VIRTUAL_ENV, CONDA_PREFIX). What is
-// opened stays open until the program ends.
+// opened stays open until the program ends. A cuDNN that is too old for attention, or for another
+// CUDA, is passed over (cudnn_library.h).
 #pragma once
 
 #include <cublasLt.h>
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #if TESSERA_HAS_CUDNN
 #include <cudnn.h>
@@ -45,12 +45,13 @@ namespace tessera::trainer::cuda {
   decltype(&::function) function = nullptr;  // NOLINT(bugprone-macro-parentheses)
 
 struct CublasLt {
-  std::filesystem::path path;
-  std::string version;  // "13.1.0", as the library says
+  std::filesystem::path path;  // as the loader has it
+  std::string version;         // "13.1.0", as the library says
   TESSERA_CUBLASLT_FUNCTIONS(TESSERA_DECLARE)
 };
 
-// Error(unsupported) naming the library and where it was looked for. Thread-safe.
+// Error(unsupported) naming the library, where it was looked for and what was found instead.
+// Thread-safe.
 const CublasLt& cublas_lt();
 
 #if TESSERA_HAS_CUDNN
@@ -60,7 +61,8 @@ struct Cudnn {
   TESSERA_CUDNN_FUNCTIONS(TESSERA_DECLARE)
 };
 
-// The same; also opens the run-time compiler (libnvrtc) that cuDNN compiles its kernels with.
+// The same; also opens what it needs: cuBLASLt, its own parts, and the run-time compiler (libnvrtc)
+// that it compiles its kernels with.
 const Cudnn& cudnn();
 #endif
 
@@ -68,8 +70,5 @@ const Cudnn& cudnn();
 
 // The first library of that name that can be opened where the others are looked for, or null.
 void* try_open_library(const std::string& name);
-
-// The folders that are searched, for messages and tests.
-std::vector<std::filesystem::path> library_folders();
 
 }  // namespace tessera::trainer::cuda

@@ -308,6 +308,16 @@ TEST_CASE("plans leave nothing behind, and are not made by a cuDNN that is too o
   CHECK(fake_cudnn().handles == 0);
   fake_cudnn().create_status = CUDNN_STATUS_NOT_INITIALIZED;
   CHECK(error_of([] { const AttentionPlans plans(90, false); }).code() == ExitCode::wrong_device);
+  for (const cudnnStatus_t status :
+       {CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED,
+        CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE}) {
+    fake_cudnn().create_status = status;
+    const Error parts = error_of([] { const AttentionPlans plans(90, false); });
+    CHECK(parts.code() == ExitCode::unsupported);
+    CHECK(says(parts,
+               "/fake/libcudnn.so.9: cuDNN 9.19.0 cannot use its parts: CUDNN_STATUS_FAKE: first "
+               "line second; all libcudnn_* of this version in /fake, and"));
+  }
   fake_cudnn().version = 91701;
   const Error old = error_of([] { const AttentionPlans plans(90, false); });
   CHECK(old.code() == ExitCode::unsupported);

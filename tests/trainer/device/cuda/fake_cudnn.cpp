@@ -383,7 +383,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
 
 cuda::Cudnn fake_table() {
   cuda::Cudnn table;
-  table.path = "fake";
+  table.path = "/fake/libcudnn.so.9";
   table.version = "9.19.0";
   table.cudnnCreate = create;
   table.cudnnDestroy = destroy;

@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "tests/temporary.h"
 #include "trainer/device/cuda/libraries.h"
+#include "trainer/device/cuda/library_search.h"
 #include "trainer/device/gpu.h"
 
 using namespace tessera;

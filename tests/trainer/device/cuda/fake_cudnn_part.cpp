@@ -1,0 +1,20 @@
+// A library that has the name of one of cuDNN's and tells a version, and has none of the functions
+// that do something. As libcudnn itself (without a version) it must not be called at all.
+#include <cstddef>
+#include <cstdlib>
+
+#ifdef TESSERA_FAKE_VERSION
+extern "C" std::size_t cudnnGetVersion() {
+  return TESSERA_FAKE_VERSION;
+}
+extern "C" std::size_t cudnnGetCudartVersion() {
+  return TESSERA_FAKE_CUDA;
+}
+#else
+extern "C" std::size_t cudnnGetVersion() {
+  std::abort();
+}
+extern "C" std::size_t cudnnGetCudartVersion() {
+  std::abort();
+}
+#endif
