@@ -188,7 +188,7 @@ Library require_library(const std::string& name, std::span<const fs::path> folde
   if (const std::vector<fs::path> others = other_versions(name, folders); !others.empty()) {
     std::vector<std::string> texts;
     for (const fs::path& other : others) texts.push_back(other.string());
-    faults += fmt::format("; there is {}", fmt::join(texts, ", "));
+    faults += fmt::format("; of other versions there is {}", fmt::join(texts, ", "));
   }
   throw Error(ExitCode::unsupported, name,
               fmt::format("none to be used; looked {}{}", folders_text(folders), faults),

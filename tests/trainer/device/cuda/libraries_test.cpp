@@ -160,11 +160,12 @@ TEST_CASE("libraries of another version are named where the right one is missing
   ::setenv("LD_LIBRARY_PATH", named.path().c_str(), 1);
   const std::string text = message_of([&] { require_library("libtesseraLt.so.13", folders); });
   ::unsetenv("LD_LIBRARY_PATH");
-  CHECK(text ==
-        fmt::format("libtesseraLt.so.13: none to be used; looked by the loader "
-                    "(LD_LIBRARY_PATH={}), in {}/*/lib; there is {}, {}; name its folder in "
-                    "TESSERA_CUDA_LIBRARIES, or use gpu: cpu",
-                    named.path().string(), nvidia.string(), newer.string(), older.string()));
+  CHECK(text == fmt::format("libtesseraLt.so.13: none to be used; looked by the loader "
+                            "(LD_LIBRARY_PATH={}), in {}/*/lib; of other versions there is {}, {}; "
+                            "name its folder in "
+                            "TESSERA_CUDA_LIBRARIES, or use gpu: cpu",
+                            named.path().string(), nvidia.string(), newer.string(),
+                            older.string()));
   // Without anything else there is nothing to be named.
   CHECK(message_of([] { require_library("libtesseraLt.so.13", {}); }).find("there is") ==
         std::string::npos);
