@@ -6,7 +6,7 @@ set -euo pipefail
 build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev doctest-dev libsodium-dev
   libopenblas-openmp-dev libgloo-dev ca-certificates)
 # libomp: clang-tidy reads sources with OpenMP.
-check=(clang-format-19 clang-tidy-19 libomp-19-dev binutils procps)
+check=(clang-format-19 clang-tidy-19 libomp-19-dev binutils procps python3)
 # The tests of Slurm start a cluster of their own, which only root can.
 if [ "$(id -u)" = 0 ]; then
   check+=(slurm-wlm slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin munge mariadb-server)
