@@ -163,8 +163,9 @@ allow() {
   return 1
 }
 
-# limited SECONDS NAME [--stall N] [--live] COMMAND...: sets `code`, 124 or 137 where its time was over, and `hung`. Output is in $now.out
-# and $now.err, and added to logs/NAME.txt and NAME.err. --stall: killed after N seconds without output. --live: printed as it comes.
+# limited SECONDS NAME [--stall N] [--live] COMMAND...: sets `code`, 124 or 137 where its time was over, and `hung`. Output is
+# in $now.out and $now.err, and added to logs/NAME.txt and NAME.err. --stall: killed after N seconds without output. --live:
+# printed as it comes.
 now=$work/now
 limited() {
   local limit=$1 name=$2 quiet=0 live=false shown=0 size before=-1 since=$SECONDS kill_after
@@ -271,8 +272,8 @@ sanitize() {
     "$bin/trainer" --selftest --parts operations --gpu --small
   held=$(grep -c '^ok ' "$now.out")
   # Whatever ended it: what it has found counts.
-  found=$(grep -hE '^========= (Invalid|Misaligned|Uninit|Out-of-range|Stack overflow|Error: Race|.*[Hh]azard)' "$now.out" "$now.err" |
-    grep -v SUMMARY)
+  found=$(cat "$now.out" "$now.err" | grep -v SUMMARY |
+    grep -E '^========= (Invalid|Misaligned|Uninit|Out-of-range|Stack overflow|Error: Race|.*[Hh]azard)')
   if [ -n "$found" ]; then
     excerpt 5 <<<"$found"
     total "$name" "FAIL, $(wc -l <<<"$found") findings, $held checks held"
@@ -307,19 +308,20 @@ correct() {
 }
 
 # rows FILTER: prints the table's rows of these runs; the table of all is in DIR/bench.csv.
-header_shown=false
+header=
 rows() {
-  local table=$work/table
+  local table=$work/table line
   timeout -k 5 20 "$bin/collect" check --workspace "$work/runs" -s "$table/all" >"$logs/collect.txt" 2>"$logs/collect.err" &&
     cp "$table/all.csv" "$out/bench.csv"
   timeout -k 5 20 "$bin/collect" check --workspace "$work/runs" --filters "$1" -s "$table/row" -p >"$now.table" 2>"$now.err" ||
     { say "-- no row: $(tail -1 "$now.err")"; worst=1; return; }
-  grep '^|' "$now.table" | grep -v '^|[-:| ]*$' >"$now.rows"
-  if $header_shown && grep -q '^| Model' "$now.rows"; then
-    sed -i '/^| Model/d' "$now.rows"
-  fi
-  header_shown=true
-  tee -a "$out/$what.txt" <"$now.rows"
+  while IFS= read -r line; do
+    case $line in
+      "| ---"*) ;;
+      "| Model "*) [ "$line" = "$header" ] || say "$line"; header=$line ;;
+      "|"*) say "$line" ;;
+    esac
+  done <"$now.table"
 }
 
 # sweep LIMIT MODEL SEQ FLAGS...
@@ -333,6 +335,7 @@ sweep() {
   case $code in
     0) note=ok; end_runs "$grace" ;;
     124 | 137) note="not done after $seconds s"; worst=1; end_runs 0 ;;
+    9) note="did not end ok"; worst=1; end_runs "$grace" ;;
     *) note="exit code $code: $(tail -1 "$now.err")"; worst=1; end_runs "$grace" ;;
   esac
   rows "$name-1g"
@@ -341,12 +344,13 @@ sweep() {
 }
 
 operations_bench() {
-  local begin=$SECONDS note=
+  local begin=$SECONDS note='' spec
   printf '\n'
   allow 100 operations-bench || return
   # In sizes whose tensors are larger than the caches.
   limited 20 render "${points[@]}" -m 3b --seq_lens 2048 --batch_sizes 32 --microbatch_size 8 --render "$work/render"
-  limited "$seconds" operations-bench "$bin/trainer" --bench-ops --gpu --spec "$(find "$work/render" -name 'run.*.json' 2>/dev/null | head -1)"
+  spec=$(find "$work/render" -name 'run.*.json' 2>/dev/null | head -1)
+  limited "$seconds" operations-bench "$bin/trainer" --bench-ops --gpu --spec "$spec"
   cat "$now.out" >>"$out/$what.txt"
   head -80 "$now.out" | cut -c 1-100
   case $code in

@@ -176,6 +176,17 @@ run_that_hangs() {
   cleaned_up
 }
 
+run_that_fails() {
+  prepare run-that-fails
+  check "fail-run" bench
+  ended_with 1
+  [ "$(grep -c '^| Model .* status | reason ' "$box/screen")" = 1 ] || wrong "not one header of failures"
+  says '^\| custom.* \| 8192 .*\| oom \| out of device memory \|'
+  says '^7b-s2048: did not end ok'
+  says '^operations-bench: 3 rows'
+  cleaned_up
+}
+
 told_to_end() {
   prepare told-to-end
   check "deaf:operations:4" correct &
@@ -217,7 +228,7 @@ pytorch_without_gpu() {
 }
 
 cases=(all_well faults_behind_each_other sticky_without_end out_of_time finding_before_time_is_over sanitizer_that_does_not_start
-  bench_of_all_models run_that_hangs told_to_end no_gpu pytorch_without_gpu)
+  bench_of_all_models run_that_hangs run_that_fails told_to_end no_gpu pytorch_without_gpu)
 pids=()
 for name in "${@:-${cases[@]}}"; do
   "$name" >"$all/$name.txt" &
