@@ -20,7 +20,8 @@
 # Variables: TESSERA_CHECK_BIN, the folder of the programs (build/gpu-carry/bin); TESSERA_CHECK_GPU, the name in
 # yamls/gpus.yaml of the GPU that is here (h200): points that it has no memory for are left out; TESSERA_CHECK_THREADS, of
 # the CPU's part (all). Seconds: TESSERA_CHECK_SECONDS, in all (above); TESSERA_CHECK_LEAST, with less a step is not begun (15);
-# TESSERA_CHECK_STALL, after which a case that says nothing is taken for hung (30).
+# TESSERA_CHECK_STALL, after which a case that says nothing is taken for hung (30); TESSERA_CHECK_GRACE, of a run that was told
+# to end, in `bench` (12).
 # Exit codes: 0 all held, 1 something did not, was not done, or there is no GPU, 2 usage.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -36,7 +37,7 @@ case ${1:-} in
 esac
 [ $# = 2 ] || fail "usage: scripts/gpu-check.sh correct|bench|pytorch DIR"
 what=$1
-for name in SECONDS LEAST STALL THREADS; do
+for name in SECONDS LEAST STALL GRACE THREADS; do
   variable=TESSERA_CHECK_$name
   [[ ${!variable:-1} =~ ^[1-9][0-9]{0,5}$ ]] || fail "$variable: '${!variable}' is no positive number"
 done
@@ -96,15 +97,15 @@ excerpt() {
   local line count=0
   while IFS= read -r line; do
     count=$((count + 1))
-    [ "$count" -gt "$1" ] || say "${line:0:150}"
+    [ "$count" -gt "$1" ] || say "${line:0:130}"
   done
   [ "$count" -le "$1" ] || say "     ... and $((count - $1)) more in $what.tgz"
 }
 
 # total NAME TEXT: also repeated at the end.
 total() {
-  say "-- $1: $2"
-  totals+=("$1: $2")
+  say "-- $1: ${2:0:250}"
+  totals+=("$1: ${2:0:250}")
 }
 
 # Whole after each step: whoever stops this check may not let it come to its end.
@@ -241,8 +242,8 @@ selftest() {
     restarts=$((restarts + 1))
     from=(--from $((number + 1)))
   done
-  grep '^FAIL' "$logs/$part.txt" | excerpt 10
-  grep '^     ' "$logs/$part.txt" | excerpt 8
+  grep '^FAIL' "$logs/$part.txt" | excerpt 8
+  grep '^     ' "$logs/$part.txt" | excerpt 6
   held=$(grep -c '^ok ' "$logs/$part.txt")
   failed=$(grep -c '^FAIL' "$logs/$part.txt")
   [ "$failed" = 0 ] && [ -z "$note" ] && [ "$held" -gt 0 ] || worst=1
@@ -362,7 +363,7 @@ operations_bench() {
 }
 
 bench() {
-  grace=12  # a trainer that is told to end does so behind the step that it is in
+  grace=${TESSERA_CHECK_GRACE:-12}  # a trainer that is told to end does so behind the step that it is in
   cat >"$work/box.yaml" <<YAML
 tessera_cluster: 1
 kind: local

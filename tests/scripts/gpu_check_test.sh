@@ -128,7 +128,7 @@ out_of_time() {
 finding_before_time_is_over() {
   prepare finding-before-time-is-over
   with_sanitizer
-  check "finding-then-hang" correct TESSERA_CHECK_SECONDS=16 TESSERA_CHECK_LEAST=2
+  check "finding-then-hang" correct TESSERA_CHECK_SECONDS=18 TESSERA_CHECK_LEAST=2
   ended_with 1
   says '^========= Invalid __global__ write'
   says '^sanitizer-memcheck: FAIL, 1 findings, 1 checks held'
@@ -167,7 +167,7 @@ bench_of_all_models() {
 
 run_that_hangs() {
   prepare run-that-hangs
-  check "hang-run" bench TESSERA_CHECK_SECONDS=18 TESSERA_CHECK_LEAST=4
+  check "hang-run" bench TESSERA_CHECK_SECONDS=20 TESSERA_CHECK_LEAST=4 TESSERA_CHECK_GRACE=3
   ended_with 1
   says '^-- a run is alive behind its submit: killed'
   says '^125m-s2048: not done after [0-9]+ s'
