@@ -56,6 +56,12 @@ void find_peak(Row& row, const Catalogues& catalogues) {
     return true;
   };
   if (take_from(catalogues.user)) return;
+  // The log's peak is of the GPU that was asked for: older trainers did not look which one it was.
+  const auto* found = entry_in(catalogues.built_in, facts);
+  if (found != nullptr && facts.gpu_requested && *facts.gpu_requested != found->name &&
+      hardware::find_by_name(catalogues.built_in, *facts.gpu_requested) != nullptr &&
+      take_from(catalogues.built_in))
+    return;
   if (facts.peak_tflops && *facts.peak_tflops > 0) {
     row.peak_tflops = facts.peak_tflops;
     row.peak_source = facts.peak_source.value_or("log");

@@ -58,8 +58,11 @@ cluster::RunStart Preparation::start_of(const ledger::RunRef& ref,
   if (point.gpu != "cpu") {
     const auto known = hardware::peak(options_.catalogue, point.gpu, point.precision);
     if (known.tflops) spec.peak = {.tflops = *known.tflops, .source = known.text};
-    if (const auto* entry = hardware::find_by_name(options_.catalogue, point.gpu))
+    if (const auto* entry = hardware::find_by_name(options_.catalogue, point.gpu)) {
       spec.reserve_bytes = sweep::gpu_bytes(entry->reserve_gib);
+      spec.expect_match = entry->match;
+      spec.expect_not = entry->not_match;
+    }
   } else if (company) {
     if (company->running == 0) measure_peaks();
     if (const auto known = peaks_.find(point.threads); known != peaks_.end())

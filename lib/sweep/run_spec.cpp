@@ -30,6 +30,8 @@ std::string run_spec_json(const RunSpec& spec) {
   json["job"] = spec.job.empty() ? Json(nullptr) : Json(spec.job);
   json["point"] = Json::parse(point_json(spec.point));
   json["expect"] = spec.expect;
+  if (!spec.expect_match.empty()) json["expect_match"] = spec.expect_match;
+  if (!spec.expect_not.empty()) json["expect_not"] = spec.expect_not;
   json["peak"] = spec.peak ? Json{{"tflops", spec.peak->tflops}, {"source", spec.peak->source}}
                            : Json(nullptr);
   if (spec.reserve_bytes > 0) json["reserve_bytes"] = spec.reserve_bytes;
@@ -74,10 +76,14 @@ RunSpec parse_run_spec(std::string_view json, const std::string& name) try {
   if (const Value* user = fields.optional("user")) spec.user = as_text(*user);
   if (const Value* job = fields.optional("job")) spec.job = as_text(*job);
   spec.point = parse_point(fields.required("point"));
-  if (const Value* expect = fields.optional("expect");
-      expect != nullptr && !expect->items.empty()) {
-    spec.expect = as_texts(*expect);
-  }
+  const auto texts = [&](const char* key) {
+    const Value* value = fields.optional(key);
+    return value != nullptr && !value->items.empty() ? as_texts(*value)
+                                                     : std::vector<std::string>();
+  };
+  spec.expect = texts("expect");
+  spec.expect_match = texts("expect_match");
+  spec.expect_not = texts("expect_not");
   if (const Value* peak = fields.optional("peak")) {
     Fields members(*peak, "peak");
     spec.peak = Peak{.tflops = as_number(members.required("tflops")),

@@ -38,7 +38,10 @@ struct RunSpec {
   std::string user;
   std::string job;  // the scheduler's id if known before the start, else empty
   Point point;
-  std::vector<std::string> expect;  // device names the driver may report; empty: any
+  std::vector<std::string> expect;  // device names the driver may report; empty: as follows
+  // Regular expressions on that name, of the catalogue: one of the first must hold, none of the
+  // second. Empty: any.
+  std::vector<std::string> expect_match, expect_not;
   std::optional<Peak> peak;
   // Of a GPU's memory, what the plan leaves to context and libraries; 0: not known.
   std::int64_t reserve_bytes = 0;

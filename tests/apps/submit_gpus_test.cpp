@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lib/base/file.h"
 #include "tests/apps/submit_program.h"
 
 using namespace tessera;
@@ -74,6 +76,14 @@ TEST_CASE("--render writes what a machine with GPUs could run, and no driver her
   CHECK(rendered.out.starts_with("3 jobs in 3 files below "));
   const std::string no_device =
       "gpu gh200_96gb, h100_80gb, h200: the trainer has no device for it: ";
+  // Each is told how to know its GPU.
+  std::string specs;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(submit.path() / "R")) {
+    if (entry.path().extension() == ".json") specs += read_file(entry.path());
+  }
+  CHECK(
+      specs.find(R"("expect":[],"expect_match":["^NVIDIA H200$"],"expect_not":["NVL","GH200"])") !=
+      std::string::npos);
   if (rendered.err.empty()) return;  // there is a GPU here
   CHECK(rendered.err.starts_with("submit: --RUN would drop 3 points: " + no_device));
   CHECK(std::ranges::count(rendered.err, '\n') == 1);

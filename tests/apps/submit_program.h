@@ -36,6 +36,8 @@ class SubmitProgram {
     return run_command(command);
   }
 
+  const std::filesystem::path& path() const { return folder_.path(); }
+
   // Writes a file of this name beside the program's working folder's other files.
   void write(const std::string& name, const std::string& content) {
     std::ofstream(folder_ / name) << content;

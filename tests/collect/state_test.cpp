@@ -404,6 +404,19 @@ TEST_CASE("repeats are medianed whole, and only measured ones") {
   CHECK(row.reason == "repeat 5: oom");
 }
 
+TEST_CASE("a run on another GPU than it was made for is divided by the peak of the one it ran on") {
+  const test::TemporaryFolder folder;
+  test::SampleRun run = sample();
+  run.gpu.reset();
+  run.point.gpu = "h200";
+  run.device = "NVIDIA A100-SXM4-80GB";
+  test::write_sample(folder.path(), run);
+  const collect::Row row = only_row(folder.path());
+  CHECK(row.gpu == "a100_80gb");
+  CHECK(row.peak_tflops == 312);
+  CHECK(row.peak_source.find("A100") != std::string::npos);
+}
+
 TEST_CASE("two devices are never averaged, nor two counts of one device") {
   const test::TemporaryFolder folder;
   test::SampleRun run = sample();

@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
+#include "lib/hardware/driver_name.h"
 #include "lib/sweep/data_name.h"
 #include "lib/sweep/memory_need.h"
 #include "trainer/comm/gloo.h"
@@ -175,7 +176,16 @@ void accept(const sweep::RunSpec& spec, const Place& place) {
 }
 
 void expect_device(const sweep::RunSpec& spec, const std::string& device) {
-  if (spec.expect.empty() || std::ranges::find(spec.expect, device) != spec.expect.end()) return;
+  if (spec.expect.empty()) {
+    if (spec.expect_match.empty() ||
+        hardware::is_called({.match = spec.expect_match, .not_match = spec.expect_not}, device))
+      return;
+    throw Error(ExitCode::wrong_device, "expect",
+                fmt::format("the device here is {}, which the catalogue does not call {}", device,
+                            spec.point.gpu),
+                fmt::format("the right name in gpus, or expect: [\"{}\"] beside it", device));
+  }
+  if (std::ranges::find(spec.expect, device) != spec.expect.end()) return;
   std::string expected;
   for (const std::string& name : spec.expect) expected += (expected.empty() ? "" : " or ") + name;
   throw Error(ExitCode::wrong_device, "expect", fmt::format("the device here is {}", device),

@@ -37,7 +37,7 @@ std::int64_t run_capacity(const sweep::RunSpec& spec, const Gpu* gpu, std::int64
 MeasuredPeak gpu_peak(const sweep::RunSpec& spec, Gpu& gpu) {
   MeasuredPeak peak;
   // The name asked for is that of the device found where the driver's name was checked.
-  peak.gpu = spec.expect.empty() ? "" : spec.point.gpu;
+  peak.gpu = spec.expect.empty() && spec.expect_match.empty() ? "" : spec.point.gpu;
   if (spec.peak) peak.peak = *spec.peak;
   const double measured = gpu.measure_gemm_tflops(spec.point.precision, kPeakSeconds);
   if (measured > 0) peak.gemm_tflops = measured;
