@@ -17,7 +17,7 @@ constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kSourceBytes = 80;
 constexpr std::size_t kWordBytes = 40;
 constexpr std::size_t kVersionBytes = 24;
-constexpr std::size_t kEnvBytes = 190;
+constexpr std::size_t kEnvBytes = 150;
 
 // Every member with its key in `row`; the one list of them.
 template <class F, class Visit>

@@ -27,7 +27,7 @@ struct Facts {
       gpu_requested, started_utc;
   std::optional<std::int64_t> rep, attempt, restart, repeats;
   std::optional<std::map<std::string, std::string>>
-      env;  // the point's environment axes, cut at 190 bytes
+      env;  // the point's environment axes, cut at 150 bytes
   // model
   std::optional<std::int64_t> d_model, n_layers, n_heads, n_kv_heads, head_dim, ffn, vocab,
       n_params, n_trainable;
@@ -63,7 +63,7 @@ struct Facts {
 void absorb(Facts& facts, const Json& record);
 
 // The footer's `row`: all that the footer record does not say itself. Text is cut, so that the
-// largest footer fits one record: env 190 bytes, peak_source 80, data, image 56, device_name, hosts
+// largest footer fits one record: env 150 bytes, peak_source 80, data, image 56, device_name, hosts
 // and blas 64, versions, attention and recompute 24, other words 40.
 Json row_json(const Facts& facts);
 // From a whole footer record; members of the wrong type are left out.

@@ -8,7 +8,7 @@ namespace tessera::runlog {
 
 namespace {
 
-constexpr std::size_t kReasonBytes = 170;
+constexpr std::size_t kReasonBytes = 220;
 
 // Every member with its key; the one list of them.
 template <class B, class Visit>

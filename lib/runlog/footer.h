@@ -29,7 +29,7 @@ inline constexpr double kBusyShare = 0.9;
 
 struct Footer {
   Status status = Status::unknown;
-  std::string reason;  // cut at 170 bytes; empty for ok
+  std::string reason;  // cut at 220 bytes; empty for ok
   int exit_code = 0;
   StepStatistics steps;
   std::optional<double> step_s_max_over_ranks;  // the slowest rank's median step

@@ -202,22 +202,34 @@ class Run {
              : common_peak(peak_of(spec_, threads), data, spec_, store_.get(), place_);
 
     const Setup setup = setup_of(spec, run_capacity(spec_, gpu_.get(), memory_of_rank(ranks)));
-    require_memory(setup, ranks);
     std::optional<ProfilingDevice> profiling;
     if (spec.profile) profiling.emplace(device);
     Device& used = profiling ? *profiling : device;
     communicator_ = gloo == nullptr ? single_communicator()
                                     : gloo_communicator(*gloo, place_.rank, place_.ranks, *store_,
                                                         {.host = host_of(ranks, place_.rank)});
-    Engine engine(used, *communicator_, setup, data.tokens);
+    const auto write_hosts = [&] {
+      for (Json& node : host_fields(ranks)) {
+        if (gpu_) node.update(gpu_fields(*gpu_));
+        write(Kind::host, node);
+      }
+    };
+    std::optional<Engine> made;
+    try {
+      require_memory(setup, ranks);
+      made.emplace(used, *communicator_, setup, data.tokens);
+    } catch (const Error&) {
+      // It found no memory, for instance: the log has at least what it was tried on.
+      write_hosts();
+      write(Kind::peak, peak_fields(peak));
+      throw;
+    }
+    Engine& engine = *made;
     write(Kind::model, model_fields(spec, engine.config()));
     Json effective = effective_fields(spec, engine, threads, gpu_.get());
     if (data.file) effective.update(data_fields(*data.file));
     write(Kind::effective, effective);
-    for (Json& node : host_fields(ranks)) {
-      if (gpu_) node.update(gpu_fields(*gpu_));
-      write(Kind::host, node);
-    }
+    write_hosts();
     for (const Json& part : software_fields(device.info(), gpu_.get())) write(Kind::software, part);
     write(Kind::plan, plan_fields(engine, gpu_.get()));
     write(Kind::peak, peak_fields(peak));
@@ -337,15 +349,18 @@ class Run {
     }
     footer.step_s_max_over_ranks = footer.steps.median_s;
     footer.wall_s = monotonic_seconds() - start_s_;
-    footer.mem_peak_bytes = gpu_peak_bytes_.value_or(peak_resident_bytes());
+    footer.mem_peak_bytes = gpu_peak_bytes_;
+    // Of the host: no figure of a GPU's run.
+    if (!footer.mem_peak_bytes && spec_.point.gpu == "cpu")
+      footer.mem_peak_bytes = peak_resident_bytes();
     if (worst_ && footer.steps.measured > 0) {
       footer.steps.measured_s = worst_->measured_s;
       footer.steps.data_wait_s = worst_->data_wait_s;
       footer.step_s_max_over_ranks = worst_->median_s;
     }
     if (worst_)
-      footer.mem_peak_bytes =
-          std::max(*footer.mem_peak_bytes, static_cast<std::int64_t>(worst_->mem_peak_bytes));
+      footer.mem_peak_bytes = std::max(footer.mem_peak_bytes.value_or(0),
+                                       static_cast<std::int64_t>(worst_->mem_peak_bytes));
     log_->write(Kind::footer, runlog::footer_json(footer, log_->facts()));
     progress_.end(footer);
   }

@@ -139,8 +139,7 @@ TEST_CASE("the largest footer fits one write to a pipe") {
   }
   footer.steps.issue_median_s = kLong;
   footer.throttled = {"hw-slowdown", "hw-thermal", "power", "power-brake", "sync-boost", "thermal"};
-  footer.other_processes = 999;
-  footer.cpu_share = 0.12345678;
+  footer.other_processes = 999;  // of a GPU, which has no cpu_share
   footer.budget = {.gemm = 0.11111,
                    .attention = 0.22222,
                    .memory_bound = 0.33333,

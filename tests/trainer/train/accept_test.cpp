@@ -216,6 +216,28 @@ TEST_CASE("another device than expected is refused, any of several is taken") {
   CHECK_THROWS_AS(expect_device(spec, "NVIDIA H20"), Error);
 }
 
+TEST_CASE("a device that the catalogue calls otherwise is refused, unless its name was given") {
+  sweep::RunSpec spec;
+  spec.point.gpu = "h200";
+  CHECK_NOTHROW(expect_device(spec, "anything"));
+  spec.expect_match = {"^NVIDIA H200$", "^NVIDIA H200 "};
+  spec.expect_not = {"NVL"};
+  CHECK_NOTHROW(expect_device(spec, "NVIDIA H200"));
+  CHECK_NOTHROW(expect_device(spec, "NVIDIA H200 SXM"));
+  CHECK_THROWS_AS(expect_device(spec, "NVIDIA H200 NVL"), Error);
+  try {
+    expect_device(spec, "NVIDIA A100-SXM4-80GB");
+    FAIL("taken");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::wrong_device);
+    CHECK(std::string(error.what()) ==
+          "expect: the device here is NVIDIA A100-SXM4-80GB, which the catalogue does not call "
+          "h200; the right name in gpus, or expect: [\"NVIDIA A100-SXM4-80GB\"] beside it");
+  }
+  spec.expect = {"NVIDIA A100-SXM4-80GB"};
+  CHECK_NOTHROW(expect_device(spec, "NVIDIA A100-SXM4-80GB"));
+}
+
 TEST_CASE("a model over the memory ends with host-oom") {
   const tessera::test::TemporaryFolder folder;
   sweep::RunSpec spec = small_spec(folder.path());
@@ -228,7 +250,12 @@ TEST_CASE("a model over the memory ends with host-oom") {
                       .vocab = 50368};
   const ProgramResult result = train_spec(spec);
   CHECK(result.exit_code == 13);
-  CHECK(records_of(read_file(log_in(folder.path()))).back().at("status") == "host-oom");
+  const auto records = records_of(read_file(log_in(folder.path())));
+  CHECK(records.back().at("status") == "host-oom");
+  // On what it was tried.
+  for (const char* kind : {"host", "peak"}) {
+    CHECK(std::ranges::any_of(records, [&](const auto& record) { return record.at("t") == kind; }));
+  }
 }
 
 TEST_CASE("which variables may be recorded") {
