@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -118,9 +119,16 @@ void check_one(const SelftestOptions& options, const Trainee& trainee, Precision
   // Loss and norm agree as sums in f32 do; bf16 rounds at the same points, in other orders.
   const double allowed_loss = is_f32(precision) ? 1e-5 : 1e-3;
   const double allowed_norm = is_f32(precision) ? 1e-4 : 2e-2;
+  const std::string name = fmt::format("{}, {}", trainee.name, to_text(precision));
+  // A loss that is not finite ends a training.
+  if (here.samples.size() != there.samples.size()) {
+    report.check(name, false,
+                 fmt::format("{} steps, then a loss or gradient that is not finite; {} on the CPU",
+                             here.samples.size(), there.samples.size()));
+    return;
+  }
   for (std::size_t step = 0; step < there.samples.size(); ++step) {
-    const std::string what =
-        fmt::format("{}, {} step {}", trainee.name, to_text(precision), step + 1);
+    const std::string what = fmt::format("{} step {}", name, step + 1);
     report.check(what + " loss", relative(here.samples[step].loss, there.samples[step].loss),
                  allowed_loss);
     report.check(what + " gradient norm",
@@ -133,27 +141,52 @@ void check_one(const SelftestOptions& options, const Trainee& trainee, Precision
 
 void check_training(const SelftestOptions& options, Report& report) {
   for (const Trainee& trainee : trainees(options)) {
-    for (const Precision precision : {Precision::fp32, Precision::amp_bf16})
-      check_one(options, trainee, precision, report);
+    for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
+      try {
+        check_one(options, trainee, precision, report);
+      } catch (const std::exception& error) {
+        // The next has a device of its own, but not another process: what ended the GPU's context
+        // is told for each.
+        report.check(fmt::format("{}, {}", trainee.name, to_text(precision)), false, error.what());
+      }
+    }
   }
 }
 
+namespace {
+
+void check_twice(const SelftestOptions& options, Precision precision, Report& report) {
+  const Setup setup =
+      setup_of(options, first_trainee(options), precision, options.gpu, Way::same_bits);
+  const auto first = train_on(*device_under_test(options, Way::same_bits), setup);
+  const auto second = train_on(*device_under_test(options, Way::same_bits), setup);
+  const std::string what = fmt::format("{}, {} steps twice", to_text(precision), kSteps);
+  for (const Trained* trained : {&first, &second}) {
+    if (trained->samples.size() == kSteps) continue;
+    report.check(what, false, "a loss or gradient is not finite");
+    return;
+  }
+  report.check(what + ": losses",
+               first.samples.back().loss == second.samples.back().loss &&
+                   first.samples.back().grad_norm == second.samples.back().grad_norm,
+               "differ");
+  report.check(what + ": parameters",
+               first.masters.size() == second.masters.size() &&
+                   std::memcmp(first.masters.data(), second.masters.data(),
+                               first.masters.size() * sizeof(float)) == 0,
+               "differ");
+}
+
+}  // namespace
+
 void check_bits(const SelftestOptions& options, Report& report) {
   for (const Precision precision : {Precision::fp32, Precision::amp_bf16}) {
-    const Setup setup =
-        setup_of(options, first_trainee(options), precision, options.gpu, Way::same_bits);
-    const auto first = train_on(*device_under_test(options, Way::same_bits), setup);
-    const auto second = train_on(*device_under_test(options, Way::same_bits), setup);
-    const std::string what = fmt::format("{}, {} steps twice", to_text(precision), kSteps);
-    report.check(what + ": losses",
-                 first.samples.back().loss == second.samples.back().loss &&
-                     first.samples.back().grad_norm == second.samples.back().grad_norm,
-                 "differ");
-    report.check(what + ": parameters",
-                 first.masters.size() == second.masters.size() &&
-                     std::memcmp(first.masters.data(), second.masters.data(),
-                                 first.masters.size() * sizeof(float)) == 0,
-                 "differ");
+    try {
+      check_twice(options, precision, report);
+    } catch (const std::exception& error) {
+      report.check(fmt::format("{}, {} steps twice", to_text(precision), kSteps), false,
+                   error.what());
+    }
   }
 }
 

@@ -52,17 +52,20 @@ GemmShape batched_shape(const BatchedGemm& op, bool tf32) {
 // The parts of attention that is not fused, on a GPU's stream.
 class OnStream final : public PlainAttention {
  public:
-  OnStream(GemmPlans& gemms, bool tf32, const Launch& where)
-      : gemms_(gemms), tf32_(tf32), where_(where) {}
+  // is_first: before the first step.
+  OnStream(GemmPlans& gemms, bool tf32, const Launch& where, bool is_first)
+      : gemms_(gemms), tf32_(tf32), where_(where), is_first_(is_first) {}
 
   void run(const BatchedGemm& op) override {
-    gemms_.run(batched_shape(op, tf32_),
-               {.a = op.first.a.data,
-                .b = op.first.b.data,
-                .d = op.first.d.data,
-                .bias = nullptr,
-                .pre = nullptr},
-               static_cast<cudaStream_t>(where_.stream));
+    const GemmOperands operands{.a = op.first.a.data,
+                                .b = op.first.b.data,
+                                .d = op.first.d.data,
+                                .bias = nullptr,
+                                .pre = nullptr};
+    const GemmShape shape = batched_shape(op, tf32_);
+    auto* const stream = static_cast<cudaStream_t>(where_.stream);
+    if (is_first_) return gemms_.launch_first(shape, operands, stream);
+    gemms_.run(shape, operands, stream);
   }
   void run(const SoftmaxForward& op) override { gpu::run(op, where_); }
   void run(const SoftmaxBackward& op) override { gpu::run(op, where_); }
@@ -73,6 +76,7 @@ class OnStream final : public PlainAttention {
   GemmPlans& gemms_;
   bool tf32_;
   Launch where_;
+  bool is_first_;
 };
 
 // Loads kernels, and leaves products alone.
@@ -155,12 +159,12 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
 }
 
 template <class Operation>
-void Attention::run_one(const Operation& op, cudaStream_t stream) {
+void Attention::run_one(const Operation& op, cudaStream_t stream, bool is_first) {
 #if TESSERA_HAS_CUDNN
   if (!is_plain_.contains(fingerprint(op))) return fused_->run(op, stream);
 #endif
   OnStream parts(gemms_, options_.tf32,
-                 {.stream = stream, .multiprocessors = options_.multiprocessors});
+                 {.stream = stream, .multiprocessors = options_.multiprocessors}, is_first);
   run_plain_attention(op, parts_of(workspace_).attention, parts);
 }
 
@@ -179,10 +183,16 @@ void Attention::prepare(const AttentionBackward& op, std::span<std::byte> worksp
   prepare_one(op, workspace, shapes);
 }
 void Attention::run(const AttentionForward& op, cudaStream_t stream) {
-  run_one(op, stream);
+  run_one(op, stream, false);
 }
 void Attention::run(const AttentionBackward& op, cudaStream_t stream) {
-  run_one(op, stream);
+  run_one(op, stream, false);
+}
+void Attention::launch_first(const AttentionForward& op, cudaStream_t stream) {
+  run_one(op, stream, true);
+}
+void Attention::launch_first(const AttentionBackward& op, cudaStream_t stream) {
+  run_one(op, stream, true);
 }
 
 std::vector<GpuChoice> Attention::choices() const {

@@ -51,6 +51,9 @@ class Attention {
 
   void run(const AttentionForward& op, cudaStream_t stream);
   void run(const AttentionBackward& op, cudaStream_t stream);
+  // As run, before the first step (GemmPlans::launch_first).
+  void launch_first(const AttentionForward& op, cudaStream_t stream);
+  void launch_first(const AttentionBackward& op, cudaStream_t stream);
 
   std::vector<GpuChoice> choices() const;
   // "cudnn", "gemm", "cudnn+gemm"; "none" before prepare.
@@ -65,7 +68,7 @@ class Attention {
   void prepare_one(const Operation& op, std::span<std::byte> workspace,
                    std::vector<GemmShape>& shapes);
   template <class Operation>
-  void run_one(const Operation& op, cudaStream_t stream);
+  void run_one(const Operation& op, cudaStream_t stream, bool is_first);
 
   AttentionOptions options_;
   GemmPlans& gemms_;

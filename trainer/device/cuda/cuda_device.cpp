@@ -89,7 +89,7 @@ class CudaDevice final : public Gpu {
     need_unsealed("allocate");
     if (pool == Pool::pinned) return pinned_.emplace_back(cuda::pinned_memory(bytes)).get();
     pool_bytes_ += bytes;
-    std::byte* const base = pools_.emplace_back(cuda::device_memory(bytes)).get();
+    std::byte* const base = pools_.emplace_back(pool_of(bytes)).get();
     pool_spans_.emplace_back(base, static_cast<std::size_t>(bytes));
     return base;
   }
@@ -266,6 +266,27 @@ class CudaDevice final : public Gpu {
     return options;
   }
 
+  // A plan that the GPU would hold, but for what others have there, is no plan that is too large:
+  // nobody shall make it smaller for that.
+  cuda::DeviceMemory pool_of(std::int64_t bytes) const {
+    try {
+      return cuda::device_memory(bytes);
+    } catch (const Error& error) {
+      constexpr std::int64_t kOwn = std::int64_t{2} << 30;  // context and libraries
+      std::size_t free = 0;
+      std::size_t total = 0;
+      if (error.code() != ExitCode::oom || cudaMemGetInfo(&free, &total) != cudaSuccess) throw;
+      const std::int64_t others = static_cast<std::int64_t>(total - free) - (pool_bytes_ - bytes);
+      if (others <= kOwn || pool_bytes_ + kOwn > static_cast<std::int64_t>(total)) throw;
+      constexpr double kGib = std::int64_t{1} << 30;
+      throw Error(ExitCode::wrong_device, "GPU memory",
+                  fmt::format("{:.2f} GiB are wanted; of {:.2f} GiB others have {:.2f}",
+                              static_cast<double>(bytes) / kGib, static_cast<double>(total) / kGib,
+                              static_cast<double>(others) / kGib),
+                  "wait until the other processes have ended, or take another GPU");
+    }
+  }
+
   // Nobody counts on what is in memory while operations are prepared.
   std::span<std::byte> spare_memory() const {
     std::span<std::byte> most;
@@ -309,7 +330,7 @@ class CudaDevice final : public Gpu {
       T anywhere = op;
       for (Tensor* t : tensors_of(anywhere)) t->data = nullptr;
       if (launched_attention_.insert(fingerprint(Op(anywhere))).second)
-        run_one(op, Stream::compute);
+        attention_->launch_first(op, stream(Stream::compute));
     }
   }
   static std::vector<Tensor*> tensors_of(AttentionForward& op) {

@@ -16,7 +16,7 @@ namespace tessera::trainer::cuda {
 namespace {
 
 constexpr double kMicro = 1e6;
-constexpr const char* kSourceNames[] = {"first", "timed", "cached"};
+constexpr const char* kSourceNames[] = {"first", "timed", "cached", "next"};
 
 LtOwned<cublasLtContext> start(const CublasLt& lt) {
   cublasLtHandle_t handle = nullptr;
@@ -311,8 +311,11 @@ void GemmPlans::run(const Gemm& op, cudaStream_t stream) {
 }
 
 void GemmPlans::launch_first(const Gemm& op, cudaStream_t stream) {
-  const GemmShape shape = shape_of(op, tf32_);
-  const GemmOperands operands = operands_of(op);
+  launch_first(shape_of(op, tf32_), operands_of(op), stream);
+}
+
+void GemmPlans::launch_first(const GemmShape& shape, const GemmOperands& operands,
+                             cudaStream_t stream) {
   require_apart(shape, operands, workspace_);
   Plan& plan = plan_of(shape);
   const cublasStatus_t status = launch(shape, plan, plan.algorithm, operands, stream);
@@ -324,7 +327,7 @@ void GemmPlans::launch_first(const Gemm& op, cudaStream_t stream) {
     notes_.push_back(fmt::format("gemm {}: cuBLASLt does not launch the algorithm chosen ({})",
                                  to_text(shape), lt_.cublasLtGetStatusString(status)));
     choices_[plan.choice] = {.shape = shape, .index = i, .candidates = others.size()};
-    return describe_choice(plan, others[i], GemmSource::first);
+    return describe_choice(plan, others[i], GemmSource::next);
   }
   require(lt_, status, shape, "cublasLtMatmul");
 }

@@ -40,10 +40,10 @@ struct GemmOptions {
   GpuNames gpu;                         // what the cache's choices hold for
 };
 
-enum class GemmSource : std::uint8_t { first, timed, cached };
+enum class GemmSource : std::uint8_t { first, timed, cached, next };
 
-// What was chosen, for the log. Numbers of tile and stages are cuBLASLt's (cublasLtMatmulTile_t,
-// cublasLtMatmulStages_t).
+// What was chosen, for the log. next: in place of one that was refused at its launch. Numbers of
+// tile and stages are cuBLASLt's (cublasLtMatmulTile_t, cublasLtMatmulStages_t).
 struct GemmChoice {
   GemmShape shape;
   GemmSource source = GemmSource::first;
@@ -75,6 +75,7 @@ class GemmPlans {
   void run(const Gemm& op, cudaStream_t stream);
   // As run, before the first step: where cuBLASLt refuses to launch what its heuristics named, the
   // next candidate that it does launch takes its place.
+  void launch_first(const GemmShape& shape, const GemmOperands& operands, cudaStream_t stream);
   void launch_first(const Gemm& op, cudaStream_t stream);
 
   // In the order of preparation.

@@ -84,6 +84,10 @@ GpuChoice gpu_choice(const GemmChoice& choice) {
     case GemmSource::cached:
       line.from = "cached";
       break;
+    case GemmSource::next:
+      line.from = fmt::format("number {} of {}, in place of one that is refused at its launch",
+                              choice.index + 1, choice.candidates);
+      break;
   }
   return line;
 }

@@ -111,7 +111,11 @@ cudaDeviceProp cuda::select_gpu(int ordinal) {
                 fmt::format("GPU {} of {}", ordinal, presence.names.size()),
                 "a smaller number, or another CUDA_VISIBLE_DEVICES");
   }
-  check(cudaSetDevice(ordinal), "cudaSetDevice");
+  const cudaError_t chosen = cudaSetDevice(ordinal);  // makes the context
+  if (chosen == cudaErrorMemoryAllocation)
+    throw Error(ExitCode::wrong_device, "gpu", "its memory is full, not even a context fits",
+                "wait until the other processes have ended, or take another GPU");
+  check(chosen, "cudaSetDevice");
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
   const int capability = 10 * properties.major + properties.minor;

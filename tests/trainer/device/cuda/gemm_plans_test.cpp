@@ -96,6 +96,7 @@ TEST_CASE("where an algorithm is refused at its launch, the next takes its place
   const std::string before = plans.hash();
   plans.launch_first(op, nullptr);
   CHECK(plans.choices()[0].algorithm == 3);
+  CHECK(plans.choices()[0].source == GemmSource::next);
   CHECK(plans.choices()[0].index == 2);
   CHECK(plans.choices()[0].candidates == 4);
   CHECK(plans.hash() != before);
