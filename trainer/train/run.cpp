@@ -208,11 +208,13 @@ class Run {
     communicator_ = gloo == nullptr ? single_communicator()
                                     : gloo_communicator(*gloo, place_.rank, place_.ranks, *store_,
                                                         {.host = host_of(ranks, place_.rank)});
+    // Asked now: a GPU in error would answer nothing but that, in the place of what went wrong.
+    std::vector<Json> hosts = host_fields(ranks);
+    for (Json& node : hosts) {
+      if (gpu_) node.update(gpu_fields(*gpu_));
+    }
     const auto write_hosts = [&] {
-      for (Json& node : host_fields(ranks)) {
-        if (gpu_) node.update(gpu_fields(*gpu_));
-        write(Kind::host, node);
-      }
+      for (const Json& node : hosts) write(Kind::host, node);
     };
     std::optional<Engine> made;
     try {

@@ -104,6 +104,15 @@ std::vector<fs::path> opened(const CommandResult& result, const std::string& beg
   return files;
 }
 
+// With all of cuDNN from the toolkit.
+void check_toolkit_cudnn(const CommandResult& result) {
+  check_compiled(result);
+  const std::vector<fs::path> files = opened(result, "libcudnn");
+  CHECK(files.size() >= 5);
+  for (const fs::path& file : files)
+    CHECK(fs::canonical(file.parent_path()) == fs::canonical(kToolkit));
+}
+
 // The toolkit's files whose names begin so, as links in a folder.
 void link_toolkit(const fs::path& folder, const std::vector<std::string>& beginnings) {
   for (const std::string& beginning : beginnings) {
@@ -210,12 +219,7 @@ TEST_CASE("cuDNN's parts come from its own folder though LD_LIBRARY_PATH leads t
   CHECK(plain.exit_code > 128);
   CHECK_FALSE(has(plain, "cudnnBackendCreateDescriptor"));
 
-  const CommandResult ours = probe(setting, {"plan"});
-  check_compiled(ours);
-  const std::vector<fs::path> files = opened(ours, "libcudnn");
-  CHECK(files.size() >= 5);
-  for (const fs::path& file : files)
-    CHECK(fs::canonical(file.parent_path()) == fs::canonical(kToolkit));
+  check_toolkit_cudnn(probe(setting, {"plan"}));
 }
 
 TEST_CASE("the real cuDNN works after others of its name were passed over, named or the loader's") {
@@ -225,12 +229,7 @@ TEST_CASE("the real cuDNN works after others of its name were passed over, named
         Setting{.libraries = kOld.string(), .loader = kOtherCuda.string()}}) {
     CAPTURE(setting.libraries);
     CAPTURE(setting.loader);
-    const CommandResult ours = probe(setting, {"plan"});
-    check_compiled(ours);
-    const std::vector<fs::path> files = opened(ours, "libcudnn");
-    CHECK(files.size() >= 5);
-    for (const fs::path& file : files)
-      CHECK(fs::canonical(file.parent_path()) == fs::canonical(kToolkit));
+    check_toolkit_cudnn(probe(setting, {"plan"}));
   }
 }
 
