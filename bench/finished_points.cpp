@@ -21,17 +21,19 @@
 #include <sstream>
 #include <utility>
 
-#include "apps/plan.h"
-#include "apps/submit_flags.h"
+#include "apps/submit/cli/submit_flags.h"
+#include "apps/submit/loop/submit.h"
+#include "apps/submit/plan/make_plan.h"
+#include "apps/submit/plan/plan.h"
 #include "lib/base/clock.h"
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/numbers.h"
+#include "lib/point/run_spec.h"
 #include "lib/runlog/footer.h"
 #include "lib/runlog/writer.h"
-#include "lib/submit/submit.h"
-#include "lib/sweep/run_spec.h"
+#include "lib/sweep/expand.h"
 
 namespace {
 
@@ -157,7 +159,7 @@ class Instant final : public cluster::Scheduler {
 
   std::map<fs::path, std::string> render(const cluster::Job& /*job*/) const override { return {}; }
   std::string check(const cluster::Job& /*job*/) override { return {}; }
-  cluster::NodeReport look(const cluster::NodeQuestion& /*question*/) override { return {}; }
+  cluster::NodeReport probe(const cluster::NodeQuestion& /*question*/) override { return {}; }
   void cancel(std::span<const cluster::OpenJob> /*jobs*/) override {}
   std::vector<fs::path> outputs(const cluster::OpenRun& /*run*/) const override { return {}; }
   cluster::Limits limits() override { return {}; }

@@ -6,13 +6,13 @@
 
 #include <exception>
 
-#include "apps/plan.h"
-#include "apps/plan_memory.h"
-#include "apps/plan_table.h"
+#include "apps/submit/plan/plan.h"
+#include "apps/submit/plan/plan_memory.h"
+#include "apps/submit/plan/plan_table.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
-#include "lib/cluster/surroundings.h"
+#include "lib/cluster/inventory.h"
 #include "lib/sweep/sweep_file.h"
 
 namespace {
@@ -57,12 +57,12 @@ void measure(std::int64_t points) {
   sweep::Grid grid = sweep::read_sweep(kSweep);
   add_seeds(grid, points);
   Stages stages;
-  cluster::Loaded loaded = cluster::load_surroundings(grid, "");
+  cluster::Loaded loaded = cluster::load_inventory(grid, "");
   apps::Plan plan;
   plan.project = grid.project;
-  plan.expansion = sweep::expand(grid, loaded.surroundings);
+  plan.expansion = sweep::expand(grid, loaded.inventory);
   plan.clusters = std::move(loaded.clusters);
-  plan.catalogue = std::move(loaded.surroundings.catalogue);
+  plan.catalogue = std::move(loaded.inventory.catalogue);
   stages.ended("without memory", fmt::format("{} points", plan.expansion.points.size()));
   apps::plan_memory(plan);
   stages.ended("with memory", fmt::format("{} fit, {} do not", plan.expansion.points.size(),

@@ -1,7 +1,7 @@
 # The CUDA device of the trainer: TESSERA_CUDA is AUTO (built where nvcc and cuBLASLt are found), ON (an error where they are
 # not) or OFF. Sets TESSERA_HAS_CUDA and, where cuDNN's headers are found too, TESSERA_HAS_CUDNN.
 #
-# The libraries are opened at run time (trainer/device/cuda/libraries.h): of cuBLASLt and cuDNN the build needs the headers
+# The libraries are opened at run time (trainer/device/cuda/libraries/libraries.h): of cuBLASLt and cuDNN the build needs the headers
 # and, as a toolkit without its libraries is half a toolkit, looks for the files.
 
 set(TESSERA_CUDA AUTO CACHE STRING "CUDA device of the trainer: AUTO, ON or OFF")

@@ -43,15 +43,21 @@ find_file(TESSERA_OPENBLAS_STATIC NAMES libopenblas.a
 tessera_need(TESSERA_OPENBLAS_STATIC libopenblas-openmp-dev "OpenBLAS (OpenMP build, static)")
 find_path(TESSERA_OPENBLAS_INCLUDE NAMES cblas.h PATHS /usr/include/x86_64-linux-gnu/openblas-openmp NO_DEFAULT_PATH)
 tessera_need(TESSERA_OPENBLAS_INCLUDE libopenblas-openmp-dev "cblas.h of OpenBLAS's OpenMP build")
-execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.a
-  OUTPUT_VARIABLE TESSERA_GOMP_STATIC OUTPUT_STRIP_TRAILING_WHITESPACE)
-if(NOT IS_ABSOLUTE "${TESSERA_GOMP_STATIC}")
-  message(FATAL_ERROR "libgomp.a not found: install the Debian package g++ (its libgcc-dev holds it)")
+# One OpenMP for OpenBLAS and us. That of clang, with which the sanitizers build, takes gcc's calls too.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  set(TESSERA_OPENMP OpenMP::OpenMP_CXX)
+else()
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.a
+    OUTPUT_VARIABLE TESSERA_OPENMP OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT IS_ABSOLUTE "${TESSERA_OPENMP}")
+    message(FATAL_ERROR "libgomp.a not found: install the Debian package g++ (its libgcc-dev holds it)")
+  endif()
 endif()
 
 add_library(tessera_openblas INTERFACE)
 target_include_directories(tessera_openblas SYSTEM INTERFACE ${TESSERA_OPENBLAS_INCLUDE})
-target_link_libraries(tessera_openblas INTERFACE ${TESSERA_OPENBLAS_STATIC} ${TESSERA_GOMP_STATIC} Threads::Threads m ${CMAKE_DL_LIBS})
+target_link_libraries(tessera_openblas INTERFACE ${TESSERA_OPENBLAS_STATIC} ${TESSERA_OPENMP} Threads::Threads m ${CMAKE_DL_LIBS})
 
 # Ranks of CPUs talk through Gloo, of which there is a shared library only; without it a trainer runs on one rank.
 if(TESSERA_CARRY)
@@ -66,7 +72,17 @@ if(NOT TESSERA_GLOO OR NOT TESSERA_GLOO_INCLUDE)
   set(TESSERA_GLOO "")
 endif()
 
-find_program(TESSERA_CCACHE ccache)
+# Decided once for a build folder: a ccache that is installed later would build all anew. Paths in the cache are relative
+# to the source tree, so that another clone finds what this one has built.
+if(NOT DEFINED TESSERA_CCACHE)
+  find_program(ccache NAMES ccache NO_CACHE)
+  if(ccache)
+    set(TESSERA_CCACHE "env;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1;${ccache}"
+      CACHE STRING "Launcher of the compiler that keeps what it made, or empty")
+  else()
+    set(TESSERA_CCACHE "" CACHE STRING "Launcher of the compiler that keeps what it made, or empty")
+  endif()
+endif()
 if(TESSERA_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TESSERA_CCACHE})
 endif()

@@ -9,8 +9,8 @@
 
 #include "collect/aggregate.h"
 #include "lib/base/process.h"
-#include "lib/ledger/plan_words.h"
-#include "lib/submit/ask.h"
+#include "lib/jobs/query_clusters.h"
+#include "lib/ledger/plan_history.h"
 
 namespace tessera::collect {
 
@@ -51,8 +51,8 @@ class Ledgers {
       return std::ranges::any_of(each.second.attempts, is_open);
     });
     if (!any_open) return;
-    submit::Schedulers schedulers(folder, user_name());
-    const submit::Asked asked = submit::ask_clusters(folder, known.runs, schedulers, ask_);
+    jobs::Schedulers schedulers(folder, user_name());
+    const jobs::ClusterAnswers asked = jobs::query_clusters(folder, known.runs, schedulers, ask_);
     for (const std::string& silent : asked.silent)
       notes.add(folder.string(), "not asked: " + silent);
     const auto keeps_queue = [&](const std::string& cluster) {
@@ -234,7 +234,7 @@ void add_planned(const std::string& project, const ledger::Contents& contents,
   for (const Row& row : rows) {
     if (row.project == project) with_run.insert(row.id);
   }
-  const ledger::PlanWords words(contents);
+  const ledger::PlanHistory words(contents);
   std::set<std::string> seen = with_run;
   std::set<ledger::DroppedPoint> dropped;
   for (const ledger::Entry& entry : contents.entries) {

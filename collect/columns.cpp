@@ -46,7 +46,7 @@ Cell marks_of(const Row& row) {
   return cell(fmt::format("{}", fmt::join(names, " ")));
 }
 
-Cell env_of(const Row& row) {
+Cell env_cell(const Row& row) {
   if (!row.facts.env) return {};
   std::string text;
   for (const auto& [name, value] : *row.facts.env)
@@ -54,7 +54,7 @@ Cell env_of(const Row& row) {
   return cell(text);
 }
 
-Cell identity_of(const Row& row) {
+Cell identity_cell(const Row& row) {
   if (!row.point) return {};
   std::string text;
   for (const auto& [name, value] : row.point->identity)
@@ -182,7 +182,7 @@ constexpr Column kColumns[] = {
     {"trainer", [](R r) { return cell(r.facts.trainer); }},
     {"commit", [](R r) { return cell(r.facts.commit); }},
     {"image", [](R r) { return cell(r.facts.image); }},
-    {"env", env_of},
+    {"env", env_cell},
     {"engine", [](R r) { return r.log.empty() ? Cell() : Cell(std::string("tessera")); }},
     {"reader", [](R r) { return r.log.empty() ? Cell() : Cell(std::string("tessera 1")); }},
     {"started_utc", [](R r) { return cell(r.facts.started_utc); }},
@@ -196,7 +196,7 @@ constexpr Column kColumns[] = {
     {"exact_steps", [](R r) { return r.point ? Cell(r.point->exact_steps) : Cell(); }},
     {"deterministic", [](R r) { return cell(r.facts.deterministic); }},
     {"deterministic_asked", [](R r) { return r.point ? Cell(r.point->deterministic) : Cell(); }},
-    {"identity", identity_of},
+    {"identity", identity_cell},
     {"head_dim", [](R r) { return cell(r.facts.head_dim); }},
     {"ffn", [](R r) { return cell(r.facts.ffn); }},
     {"norm", [](R r) { return cell(r.facts.norm); }},

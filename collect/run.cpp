@@ -8,7 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"
-#include "lib/sweep/identity.h"
+#include "lib/point/identity.h"
 
 namespace tessera::collect {
 

@@ -9,8 +9,8 @@
 #include "collect/find.h"
 #include "collect/notes.h"
 #include "lib/base/process.h"
+#include "lib/point/point.h"
 #include "lib/runlog/reader.h"
-#include "lib/sweep/point.h"
 
 namespace tessera::collect {
 

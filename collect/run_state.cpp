@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lib/cluster/outcome.h"
-#include "lib/sweep/identity.h"
+#include "lib/point/identity.h"
 
 namespace tessera::collect {
 

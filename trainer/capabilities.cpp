@@ -6,9 +6,9 @@
 #include "lib/base/process.h"
 #include "lib/model/settings.h"
 #include "lib/runlog/record.h"
-#include "trainer/comm/gloo.h"
+#include "trainer/comm/gloo/gloo.h"
 #include "trainer/device/gpu.h"
-#include "trainer/train/version.h"
+#include "trainer/run/version.h"
 
 namespace tessera::trainer {
 

@@ -21,8 +21,6 @@ namespace tessera {
 
 namespace {
 
-constexpr int kNoProgram = 127;
-
 struct Pipe {
   FileDescriptor read, write;
 };

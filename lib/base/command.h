@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+// Exit code of a program that is not there or cannot be started, as shells give it.
+inline constexpr int kNoProgram = 127;
+
 struct CommandResult {
   int exit_code = 0;  // 128 + n: ended by signal n; 127: it could not be started
   std::string out;

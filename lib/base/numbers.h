@@ -26,6 +26,19 @@ std::string integer_fault(std::string_view text);
 std::int64_t require_integer(std::string_view text, std::string_view where, std::int64_t low,
                              std::int64_t high);
 
+// An integer in arithmetic that could leave 64 bits.
+constexpr double real(std::int64_t value) {
+  return static_cast<double>(value);
+}
+
+// Quotients and multiples that are not below a / b and n, of positive integers.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return ceil_div(n, multiple) * multiple;
+}
+
 // Fewest digits that read back as the same double; "." decimal point; integers without ".0".
 std::string shortest(double value);
 

@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// The value of an environment variable; empty where it is not set.
+std::string environment_variable(const char* name);
+
 std::string host_name();
 std::string user_name();
 // Logical CPUs that this process may use, at least 1.

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
-#include "lib/cluster/local_scheduler.h"
-#include "lib/cluster/slurm_cluster.h"
+#include "lib/cluster/local/scheduler.h"
+#include "lib/cluster/slurm/scheduler.h"
 
 namespace tessera::cluster {
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/cluster/run_files.h"
 #include "lib/runlog/reader.h"
@@ -19,7 +20,6 @@ namespace {
 
 constexpr int kSignalBase = 128;
 constexpr int kNoModules = 126;
-constexpr int kNoProgram = 127;
 
 // The newest log of rank 0 of the attempt: that of the last restart.
 std::optional<fs::path> log_of(const fs::path& run_dir, int attempt) {

@@ -152,7 +152,7 @@ class Scheduler {
   // What a run of the GPU would find: starts the trainer on a node, as runs are started, only to
   // ask what it can. Error(refused) if the cluster takes no such job, Error(interrupted) if the
   // caller gave up, Error(io) if no answer came back through the folder; Error(unreachable).
-  virtual NodeReport look(const NodeQuestion& question) = 0;
+  virtual NodeReport probe(const NodeQuestion& question) = 0;
 
   // The states of all, in the same order, with a number of calls that does not grow with theirs.
   // A job is believed only if its name and its user fit, for ids are used again.

@@ -9,28 +9,10 @@
 #include <vector>
 
 #include "lib/base/tree.h"
+#include "lib/hardware/gpu.h"
 #include "lib/model/settings.h"
 
 namespace tessera::hardware {
-
-// Of a GPU's memory for context, code and libraries where nobody has said how much.
-constexpr double kUsualReserveGib = 2;
-
-struct Gpu {
-  std::string name;
-  std::vector<std::string> match;         // regular expressions on the driver's name: one must hold
-  std::vector<std::string> not_match;     // none of these may
-  double memory_gib = 0;                  // that the driver reports
-  double reserve_gib = kUsualReserveGib;  // of it for context and libraries
-  int compute_capability = 0;             // 90 is 9.0; 0: not said
-  std::map<std::string, std::optional<double>>
-      peak_tflops;  // by precision; none: has no such units
-  std::string source;
-};
-
-struct Catalogue {
-  std::vector<Gpu> gpus;
-};
 
 // Error(input) with the place of the fault.
 Catalogue parse_catalogue(const Value& value);

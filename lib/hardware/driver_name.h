@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lib/hardware/catalogue.h"
+#include "lib/hardware/gpu.h"
 
 namespace tessera::hardware {
 

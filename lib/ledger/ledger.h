@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "lib/base/file.h"
+#include "lib/point/point.h"
 #include "lib/runlog/record.h"
-#include "lib/sweep/point.h"
 
 namespace tessera::ledger {
 

@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/base/process.h"
 
 namespace tessera::ledger {
 
@@ -16,27 +17,20 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Json = nlohmann::json;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
 // A file that cannot be understood is a state that was lost, not a reason to stop.
-Json read_state(const char* name) {
+nlohmann::json read_state(const char* name) {
   try {
     if (const auto text = read_file_if_exists(state_dir() / name)) {
-      Json json = Json::parse(*text, nullptr, false);
+      nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
       if (json.is_object()) return json;
     }
   } catch (const Error&) {
-    return Json::object();
+    return nlohmann::json::object();
   }
-  return Json::object();
+  return nlohmann::json::object();
 }
 
-void write_state(const char* name, const Json& json) {
+void write_state(const char* name, const nlohmann::json& json) {
   make_directories(state_dir());
   write_file_atomically(state_dir() / name, json.dump(2) + "\n");
 }
@@ -48,10 +42,11 @@ std::string peak_key(const CpuPeakKey& key) {
 }  // namespace
 
 fs::path state_dir() {
-  if (const std::string dir = variable("TESSERA_STATE_DIR"); !dir.empty()) return fs::absolute(dir);
-  if (const std::string dir = variable("XDG_STATE_HOME"); !dir.empty())
+  if (const std::string dir = environment_variable("TESSERA_STATE_DIR"); !dir.empty())
+    return fs::absolute(dir);
+  if (const std::string dir = environment_variable("XDG_STATE_HOME"); !dir.empty())
     return fs::path(dir) / "tessera";
-  if (const std::string home = variable("HOME"); !home.empty())
+  if (const std::string home = environment_variable("HOME"); !home.empty())
     return fs::path(home) / ".local/state/tessera";
   throw Error(ExitCode::io, "TESSERA_STATE_DIR", "neither it nor HOME is set", "set one of them");
 }
@@ -63,14 +58,14 @@ void require_writable_state() {
 }
 
 std::optional<std::string> last_project() {
-  const Json json = read_state("projects.json");
+  const nlohmann::json json = read_state("projects.json");
   const auto last = json.find("last");
   return last != json.end() && last->is_string() ? std::optional(last->get<std::string>())
                                                  : std::nullopt;
 }
 
 std::optional<fs::path> remembered_workspace(const std::string& project) {
-  const Json json = read_state("projects.json");
+  const nlohmann::json json = read_state("projects.json");
   const auto projects = json.find("projects");
   if (projects == json.end() || !projects->is_object()) return std::nullopt;
   const auto found = projects->find(project);
@@ -80,7 +75,7 @@ std::optional<fs::path> remembered_workspace(const std::string& project) {
 }
 
 std::map<std::string, fs::path> remembered_projects() {
-  const Json json = read_state("projects.json");
+  const nlohmann::json json = read_state("projects.json");
   std::map<std::string, fs::path> remembered;
   const auto projects = json.find("projects");
   if (projects == json.end() || !projects->is_object()) return remembered;
@@ -91,8 +86,8 @@ std::map<std::string, fs::path> remembered_projects() {
 }
 
 void remember_project(const std::string& project, const fs::path& workspace) {
-  Json json = read_state("projects.json");
-  if (!json["projects"].is_object()) json["projects"] = Json::object();
+  nlohmann::json json = read_state("projects.json");
+  if (!json["projects"].is_object()) json["projects"] = nlohmann::json::object();
   json["projects"][project] = workspace.string();
   json["last"] = project;
   write_state("projects.json", json);
@@ -101,7 +96,7 @@ void remember_project(const std::string& project, const fs::path& workspace) {
 fs::path resolve_workspace(const std::string& project, const std::string& asked,
                            const std::string& of_cluster) {
   const auto remembered = remembered_workspace(project);
-  const std::string named = !asked.empty() ? asked : variable("TESSERA_WORKSPACE");
+  const std::string named = !asked.empty() ? asked : environment_variable("TESSERA_WORKSPACE");
   if (named.empty()) {
     return remembered ? *remembered
                       : fs::absolute(of_cluster.empty() ? "runs" : of_cluster).lexically_normal();
@@ -123,20 +118,20 @@ fs::path workspace_to_read(const std::string& project, const std::string& asked)
 }
 
 std::optional<double> cached_cpu_peak(const CpuPeakKey& key) {
-  const Json json = read_state("cpu-peaks.json");
+  const nlohmann::json json = read_state("cpu-peaks.json");
   const auto found = json.find(peak_key(key));
   return found != json.end() && found->is_number() ? std::optional(found->get<double>())
                                                    : std::nullopt;
 }
 
 void cache_cpu_peak(const CpuPeakKey& key, double tflops) {
-  Json json = read_state("cpu-peaks.json");
+  nlohmann::json json = read_state("cpu-peaks.json");
   json[peak_key(key)] = tflops;
   write_state("cpu-peaks.json", json);
 }
 
 bool forget_cpu_peak(const CpuPeakKey& key) {
-  Json json = read_state("cpu-peaks.json");
+  nlohmann::json json = read_state("cpu-peaks.json");
   if (json.erase(peak_key(key)) == 0) return false;
   write_state("cpu-peaks.json", json);
   return true;

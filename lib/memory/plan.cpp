@@ -6,7 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/memory/scratch.h"
-#include "lib/memory/units.h"
+#include "lib/schedule/units.h"
 
 namespace tessera::memory {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "lib/base/names.h"
-#include "lib/memory/config.h"
-#include "lib/memory/schedule.h"
+#include "lib/schedule/config.h"
+#include "lib/schedule/schedule.h"
 
 namespace tessera::memory {
 

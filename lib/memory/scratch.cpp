@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
+#include "lib/base/numbers.h"
 #include "lib/memory/fused_attention.h"
 #include "lib/memory/parts.h"
-#include "lib/memory/units.h"
+#include "lib/schedule/units.h"
 
 namespace tessera::memory {
 
@@ -13,10 +14,6 @@ namespace {
 // Tiles of the CPU's attention, as trainer/device/cpu/kernels.h has them.
 constexpr std::int64_t kTile = 64;
 constexpr std::int64_t kStrip = 16;
-
-std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 // Of a thread: tiles of queries, keys, values and scores, and the key and value gradients of a
 // whole head (trainer/device/cpu/attention_backward.cpp).
@@ -28,9 +25,9 @@ std::int64_t cpu_attention_bytes(const Config& config) {
 }
 
 // On whatever GPU: the most that fused attention takes on any, and in any case what does for
-// attention by matrix products (trainer/device/cuda/attention_chunk.h), which is in f32, with ALiBi
-// and where no fused engine is offered, beside the products' own: it is cut to fit, but for rows of
-// scores and the f32 gradients of one head of keys.
+// attention by matrix products (trainer/device/cuda/attention/attention_chunk.h), which is in f32,
+// with ALiBi and where no fused engine is offered, beside the products' own: it is cut to fit, but
+// for rows of scores and the f32 gradients of one head of keys.
 std::int64_t gpu_workspace_bytes(const Config& config) {
   const model::Shape& shape = config.shape;
   constexpr std::int64_t kRows = 16;

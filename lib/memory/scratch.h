@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "lib/memory/config.h"
+#include "lib/schedule/config.h"
 
 namespace tessera::memory {
 

@@ -11,8 +11,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 32;
-
 // Of every configuration that transformers writes, any model: names, tokens, generation, output,
 // storage. Initial values are ours (docs/formats.md), whatever the file says.
 constexpr std::string_view kIgnored[] = {"_attn_implementation",
@@ -143,12 +141,12 @@ const Value& ForeignFields::required(std::string_view key) {
 }
 
 std::int64_t ForeignFields::count(std::string_view key) {
-  return as_integer(required(key), 1, kLargest);
+  return as_integer(required(key), 1, kLargestDimension);
 }
 
 std::int64_t ForeignFields::count(std::string_view key, std::int64_t otherwise) {
   const Value* value = optional(key);
-  return value != nullptr ? as_integer(*value, 1, kLargest) : otherwise;
+  return value != nullptr ? as_integer(*value, 1, kLargestDimension) : otherwise;
 }
 
 double ForeignFields::number(std::string_view key, double otherwise) {

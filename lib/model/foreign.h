@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lib/base/tree.h"
-#include "lib/model/model_file.h"
+#include "lib/model/model.h"
 
 namespace tessera::model {
 

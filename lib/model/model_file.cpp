@@ -16,8 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 32;
-
 Biases parse_biases(const Value& value) {
   Biases biases;
   Fields fields(value, "biases");
@@ -42,7 +40,7 @@ Model parse_own(const Value& value) {
   Fields fields(value, "a model");
   const Value& schema = fields.required("tessera_model");
   require_schema(schema, 1);
-  const auto count = [](const Value& number) { return as_integer(number, 1, kLargest); };
+  const auto count = [](const Value& number) { return as_integer(number, 1, kLargestDimension); };
   Model model;
   const Value& name = fields.required("name");
   model.name = as_text(name);

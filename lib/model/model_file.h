@@ -7,17 +7,9 @@
 #include <vector>
 
 #include "lib/base/tree.h"
-#include "lib/model/shape.h"
+#include "lib/model/model.h"
 
 namespace tessera::model {
-
-struct Model {
-  std::string name;
-  Shape shape;
-  std::int64_t max_seq_len = 0;  // of the recipe; a point's seq_len replaces it
-  double lr = 1e-4;              // peak learning rate of the recipe, where the file says one
-  std::string source;            // path of the file
-};
 
 // A model in any of the formats: which one, its content says. Error(input) with the place of the
 // fault, Error(refused) for a model that is not built (lib/model/foreign.h).

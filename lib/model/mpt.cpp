@@ -14,21 +14,21 @@ namespace {
 constexpr std::string_view kOfTraining = "mpt_causal_lm";
 
 // How things are computed, stored, initialised or logged, not what is computed.
-constexpr std::string_view kIgnored[] = {"activation_checkpointing_target",
-                                         "additional_train_metrics",
-                                         "allow_embedding_resizing",
-                                         "attn_impl",
-                                         "fc_type",
-                                         "init_config",
-                                         "init_device",
-                                         "loss_fn",
-                                         "name",
-                                         "param_init_fn",
-                                         "tokenizer_name",
-                                         "use_cache",
-                                         "use_pad_tok_in_ffn",
-                                         "use_train_metrics",
-                                         "verbose"};
+constexpr std::string_view kIgnoredOfMpt[] = {"activation_checkpointing_target",
+                                              "additional_train_metrics",
+                                              "allow_embedding_resizing",
+                                              "attn_impl",
+                                              "fc_type",
+                                              "init_config",
+                                              "init_device",
+                                              "loss_fn",
+                                              "name",
+                                              "param_init_fn",
+                                              "tokenizer_name",
+                                              "use_cache",
+                                              "use_pad_tok_in_ffn",
+                                              "use_train_metrics",
+                                              "verbose"};
 
 struct AttentionPart {
   Positions positions = Positions::learned;
@@ -211,7 +211,7 @@ Model parse_mpt(ForeignFields& fields, bool stated) {
   fields.refuse_unless("shift_labels", true, "a token's label is the next token");
   constexpr std::array<std::string_view, 1> kPositions = {"learned_pos_emb"};
   fields.ignore(kPositions);
-  fields.ignore(kIgnored);
+  fields.ignore(kIgnoredOfMpt);
   return model;
 }
 

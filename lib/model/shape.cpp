@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "lib/base/numbers.h"
+
 namespace tessera::model {
 
 namespace {
@@ -11,7 +13,6 @@ constexpr double kMostParameters = 1e15;
 // At least the number of parameters but for learned positions, where the exact count could
 // overflow.
 double largest_count(const Shape& shape) {
-  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double width = 2 * (real(shape.n_heads) + real(shape.n_kv_heads)) * real(shape.head_dim) +
                        3 * real(shape.ffn);
   return real(shape.d_model) * (real(shape.n_layers) * width + 2 * real(shape.vocab));

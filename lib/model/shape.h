@@ -14,6 +14,9 @@ enum class Norm : std::uint8_t { layernorm, rmsnorm };
 enum class Positions : std::uint8_t { learned, alibi, rope };
 enum class Activation : std::uint8_t { gelu_erf, gelu_tanh, swiglu };
 
+// What a model file may say of any one dimension.
+inline constexpr std::int64_t kLargestDimension = std::int64_t{1} << 32;
+
 // Which linear layers and norms add a bias.
 struct Biases {
   bool qkv = true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "lib/runlog/members.h"
 #include "lib/runlog/text.h"
 
 namespace tessera::runlog {
@@ -96,29 +97,6 @@ void each_member(F& facts, Visit visit) {
   visit("peak_tflops", facts.peak_tflops);
   visit("peak_source", facts.peak_source);
   visit("gemm_measured_tflops", facts.gemm_measured_tflops);
-}
-
-// Takes member `key` of `object` if it is there and of the right type.
-template <class T>
-void take(const Json& object, const char* key, std::optional<T>& target) {
-  const auto found = object.find(key);
-  if (found == object.end()) return;
-  if constexpr (std::is_same_v<T, std::string>) {
-    if (found->is_string()) target = found->template get<std::string>();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    if (found->is_boolean()) target = found->template get<bool>();
-  } else if constexpr (std::is_same_v<T, double>) {
-    if (found->is_number()) target = found->template get<double>();
-  } else if constexpr (std::is_integral_v<T>) {
-    if (found->is_number_integer()) target = found->template get<T>();
-  } else {
-    if (!found->is_object()) return;
-    T texts;
-    for (const auto& [name, value] : found->items()) {
-      if (value.is_string()) texts[name] = value.template get<std::string>();
-    }
-    target = std::move(texts);
-  }
 }
 
 void take_origin(Facts& facts, const Json& record) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lib/runlog/members.h"
 #include "lib/runlog/text.h"
 
 namespace tessera::runlog {
@@ -26,33 +27,6 @@ void each_share(B& budget, Visit visit) {
 double rounded(double share) {
   constexpr double kPlaces = 1e4;
   return std::round(share * kPlaces) / kPlaces;
-}
-
-template <class T>
-void put(Json& object, const char* key, const std::optional<T>& value) {
-  if (value) object[key] = *value;
-}
-
-template <class T>
-void take(const Json& object, const char* key, std::optional<T>& target) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return;
-  if constexpr (std::is_integral_v<T>) {
-    if (!found->is_number_integer()) return;
-  }
-  target = found->template get<T>();
-}
-
-template <class T>
-void take(const Json& object, const char* key, T& target) {
-  std::optional<T> value;
-  take(object, key, value);
-  if (value) target = *value;
-}
-
-void take(const Json& object, const char* key, std::string& target) {
-  const auto found = object.find(key);
-  if (found != object.end() && found->is_string()) target = found->get<std::string>();
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "lib/model/settings.h"
-#include "lib/sweep/data_name.h"
-#include "lib/sweep/point.h"
+#include "lib/point/data_path.h"
+#include "lib/point/point.h"
 
 namespace tessera::sweep {
 
@@ -116,11 +116,9 @@ constexpr AxisRow kAxes[] = {
     {"seed", AxisType::number, integer<0>},
 };
 
-constexpr std::string_view kEnvironment = "env.";
-
 bool is_environment(std::string_view key) {
-  if (!key.starts_with(kEnvironment) || key.size() == kEnvironment.size()) return false;
-  const std::string_view variable = key.substr(kEnvironment.size());
+  if (!key.starts_with(kEnvironmentPrefix) || key.size() == kEnvironmentPrefix.size()) return false;
+  const std::string_view variable = key.substr(kEnvironmentPrefix.size());
   if (variable.front() >= '0' && variable.front() <= '9') return false;
   return std::ranges::all_of(variable, [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';

@@ -25,6 +25,9 @@ struct Batch {
   bool operator==(const Batch&) const = default;
 };
 
+// Of the axes that are environment variables: "env.NCCL_PROTO".
+inline constexpr std::string_view kEnvironmentPrefix = "env.";
+
 // Value of an axis. Nothing: microbatch_size auto, an environment variable that is not set.
 using Scalar = std::variant<std::monostate, std::int64_t, bool, std::string, Batch>;
 

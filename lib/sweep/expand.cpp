@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "lib/sweep/draft.h"
+#include "lib/sweep/point_builder.h"
 
 namespace tessera::sweep {
 
@@ -26,12 +26,12 @@ std::int64_t size_of(const Block& block) {
 }
 
 // A GPU that neither a cluster nor the catalogue knows is a typo, not a drop.
-void require_known_gpus(const Grid& grid, const Surroundings& surroundings) {
+void require_known_gpus(const Grid& grid, const Inventory& inventory) {
   std::set<std::string> known;
-  for (const auto& [name, cluster] : surroundings.clusters) {
+  for (const auto& [name, cluster] : inventory.clusters) {
     for (const ClusterGpu& gpu : cluster.gpus) known.insert(gpu.name);
   }
-  for (const hardware::Gpu& gpu : surroundings.catalogue.gpus) known.insert(gpu.name);
+  for (const hardware::Gpu& gpu : inventory.catalogue.gpus) known.insert(gpu.name);
   known.insert("cpu");
   for (const Setting& setting : settings_of(grid, "gpu")) {
     const auto& name = std::get<std::string>(setting.value);
@@ -44,9 +44,9 @@ void require_known_gpus(const Grid& grid, const Surroundings& surroundings) {
 
 class Expander {
  public:
-  Expander(const Grid& grid, const Surroundings& surroundings)
+  Expander(const Grid& grid, const Inventory& inventory)
       : grid_(grid),
-        surroundings_(surroundings),
+        inventory_(inventory),
         overrides_matched_(grid.overrides.size()),
         excludes_matched_(grid.excludes.size()) {
     for (const Setting& setting : grid.forced) forced_.insert(setting.key);
@@ -57,7 +57,7 @@ class Expander {
   void each(const Block& block, Visit visit) const {
     const std::int64_t size = size_of(block);
     for (std::int64_t index = 0; index < size; ++index) {
-      Draft draft(surroundings_, block.where);
+      PointBuilder draft(inventory_, block.where);
       std::int64_t rest = index;
       for (auto axis = block.axes.rbegin(); axis != block.axes.rend(); ++axis) {
         const auto count = static_cast<std::int64_t>(axis->choices.size());
@@ -80,18 +80,19 @@ class Expander {
                   fmt::format("at most {}", kMostPoints));
     }
     if (grid_.matrix) {
-      each(*grid_.matrix, [&](Draft& draft) {
+      each(*grid_.matrix, [&](PointBuilder& draft) {
         override_values(draft);
         if (!excluded(draft)) place(draft);
       });
     }
-    for (const Block& block : grid_.includes) each(block, [&](Draft& draft) { place(draft); });
+    for (const Block& block : grid_.includes)
+      each(block, [&](PointBuilder& draft) { place(draft); });
     note_unmatched();
     return std::move(result_);
   }
 
  private:
-  void override_values(Draft& draft) {
+  void override_values(PointBuilder& draft) {
     for (std::size_t i = 0; i < grid_.overrides.size(); ++i) {
       const Override& rule = grid_.overrides[i];
       if (!rule.when.holds([&](std::string_view name) { return draft.lookup(name); })) continue;
@@ -102,7 +103,7 @@ class Expander {
     }
   }
 
-  bool excluded(const Draft& draft) {
+  bool excluded(const PointBuilder& draft) {
     for (std::size_t i = 0; i < grid_.excludes.size(); ++i) {
       const Exclude& rule = grid_.excludes[i];
       const bool hit =
@@ -122,7 +123,7 @@ class Expander {
     return false;
   }
 
-  void place(const Draft& draft) {
+  void place(const PointBuilder& draft) {
     if (grid_.only &&
         !grid_.only->holds([&](std::string_view name) { return draft.lookup(name); })) {
       result_.dropped.push_back(draft.dropped(DropReason::constraint, "not " + grid_.only->text()));
@@ -163,7 +164,7 @@ class Expander {
   }
 
   const Grid& grid_;
-  const Surroundings& surroundings_;
+  const Inventory& inventory_;
   std::set<std::string> forced_;
   std::vector<bool> overrides_matched_;
   std::vector<bool> excludes_matched_;
@@ -173,9 +174,9 @@ class Expander {
 
 }  // namespace
 
-Expansion expand(const Grid& grid, const Surroundings& surroundings) {
-  require_known_gpus(grid, surroundings);
-  return Expander(grid, surroundings).run();
+Expansion expand(const Grid& grid, const Inventory& inventory) {
+  require_known_gpus(grid, inventory);
+  return Expander(grid, inventory).run();
 }
 
 }  // namespace tessera::sweep

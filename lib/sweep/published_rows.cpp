@@ -65,10 +65,6 @@ double doublings(double a, double b) {
   return std::abs(std::log2(a / b));
 }
 
-double real(std::int64_t value) {
-  return static_cast<double>(value);
-}
-
 // As model::parameter_count, which could overflow where a long sequence has learned positions.
 double parameters(const model::Shape& shape, std::int64_t seq_len) {
   const double one = real(model::parameter_count(shape, 1));

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/sweep/point.h"
+#include "lib/point/point.h"
 
 namespace tessera::sweep {
 

@@ -7,7 +7,7 @@
 
 #include "lib/base/file.h"
 #include "lib/model/data_folder.h"
-#include "lib/sweep/data_name.h"
+#include "lib/point/data_path.h"
 #include "lib/sweep/duration.h"
 
 namespace tessera::sweep {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/base/numbers.h"
 #include "lib/flops/utilization.h"
 
 namespace tessera::sweep {
@@ -21,10 +22,6 @@ constexpr std::int64_t kLeastMeasuredSteps = 10;
 constexpr std::int64_t kMostSteps = 2000;
 constexpr double kLeastWarmup_s = 5;
 constexpr double kLeastMeasured_s = 15;
-
-double real(std::int64_t value) {
-  return static_cast<double>(value);
-}
 
 bool is_on_cpu(const Point& point) {
   return point.gpu == "cpu";

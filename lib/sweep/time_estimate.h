@@ -10,7 +10,7 @@
 #include <string>
 
 #include "lib/hardware/catalogue.h"
-#include "lib/sweep/point.h"
+#include "lib/point/point.h"
 #include "lib/sweep/published_rows.h"
 
 namespace tessera::sweep {

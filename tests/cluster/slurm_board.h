@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "lib/base/process.h"
-#include "lib/sweep/run_spec.h"
+#include "lib/point/run_spec.h"
 #include "tests/cluster/slurm_place.h"
 
 namespace tessera::test {
@@ -174,9 +174,14 @@ class Board {
                .ranks = 4,
                .nodes = 2},
               *shells);
+    // It fails once the other has begun, however busy the machine is.
+    const std::string begun = (folder_ / "rank-fails" / "begun").string();
     hand_over(
         "rank-fails",
-        {.runs = {shell_run("rank-fails", "if [ $SLURM_PROCID = 1 ]; then exit 12; fi; sleep 60")},
+        {.runs = {shell_run("rank-fails",
+                            fmt::format("if [ $SLURM_PROCID = 1 ]; then while [ ! -e {0} ]; do "
+                                        "sleep 0.1; done; exit 12; fi; : > {0}; sleep 60",
+                                        begun))},
          .ranks = 2},
         *shells);
     hand_over("packed",

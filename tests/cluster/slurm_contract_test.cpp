@@ -36,5 +36,5 @@ TEST_CASE("Slurm: jobs are checked without being handed over") {
   contract_check(slurm_place());
 }
 TEST_CASE("Slurm: a node is looked at") {
-  contract_look(slurm_place());
+  contract_probe(slurm_place());
 }

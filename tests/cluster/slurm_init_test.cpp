@@ -5,7 +5,7 @@
 #include "lib/base/command.h"
 #include "lib/base/csv.h"
 #include "lib/base/file.h"
-#include "lib/cluster/slurm_site.h"
+#include "lib/cluster/slurm/site.h"
 #include "tests/cluster/slurm_desk.h"
 
 using namespace tessera;

@@ -12,7 +12,7 @@
 
 #include "lib/cluster/cluster_file.h"
 #include "lib/cluster/scheduler.h"
-#include "lib/cluster/slurm_cluster.h"
+#include "lib/cluster/slurm/scheduler.h"
 #include "tests/lib/cluster/scheduler_contract.h"
 
 namespace tessera::test {

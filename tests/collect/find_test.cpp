@@ -8,7 +8,7 @@
 #include "collect/collection.h"
 #include "lib/base/error.h"
 #include "lib/ledger/ledger.h"
-#include "lib/sweep/run_spec.h"
+#include "lib/point/run_spec.h"
 #include "tests/collect/sample_run.h"
 #include "tests/temporary.h"
 
@@ -16,13 +16,6 @@ using namespace tessera;
 using runlog::Status;
 
 namespace {
-
-test::SampleRun sample(const std::string& project = "tput") {
-  test::SampleRun run;
-  run.project = project;
-  run.point = test::sample_point("7b", 2048, 48, 6);
-  return run;
-}
 
 collect::Request request() {
   collect::Request asked;
@@ -54,8 +47,8 @@ TEST_CASE("a run's name has project, id and repeat") {
 
 TEST_CASE("a project never takes another's runs, though its name begins alike") {
   const test::TemporaryFolder folder;
-  test::write_sample(folder.path(), sample("mpt"));
-  test::write_sample(folder.path(), sample("mpt-h100"));
+  test::write_sample(folder.path(), test::sample_7b("mpt"));
+  test::write_sample(folder.path(), test::sample_7b("mpt-h100"));
   collect::Request asked = request();
   asked.projects = {{.workspace = folder.path(), .name = "mpt"}};
   CHECK(projects_of(collect::collect_rows(asked)) == std::set<std::string>{"mpt"});
@@ -70,7 +63,7 @@ TEST_CASE("a project never takes another's runs, though its name begins alike") 
 
 TEST_CASE("filters are texts of the run's name, all of which must hold") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   test::write_sample(folder.path(), run);
   run.point = test::sample_point("7b", 4096, 48, 6);
   test::write_sample(folder.path(), run);
@@ -84,7 +77,7 @@ TEST_CASE("filters are texts of the run's name, all of which must hold") {
 
 TEST_CASE("a folder given twice, or a link to it, does not double its runs") {
   const test::TemporaryFolder folder;
-  const auto run_folder = test::write_sample(folder / "a", sample());
+  const auto run_folder = test::write_sample(folder / "a", test::sample_7b());
   std::filesystem::create_directory_symlink(folder / "a", folder / "link");
   collect::Request asked = request();
   asked.folders = {folder / "a", folder / "link", run_folder};
@@ -95,18 +88,18 @@ TEST_CASE("a folder given twice, or a link to it, does not double its runs") {
 
 TEST_CASE("a renamed folder's run keeps the name that its log has") {
   const test::TemporaryFolder folder;
-  const auto run_folder = test::write_sample(folder.path(), sample());
+  const auto run_folder = test::write_sample(folder.path(), test::sample_7b());
   std::filesystem::rename(run_folder, folder / "copied");
   collect::Request asked = request();
   asked.folders = {folder / "copied"};
-  CHECK(collect::collect_rows(asked).rows.at(0).run == test::name_of(sample()));
+  CHECK(collect::collect_rows(asked).rows.at(0).run == test::name_of(test::sample_7b()));
 }
 
 TEST_CASE("logs are read as files: captured output of two runs is two rows, a copy is none") {
   const test::TemporaryFolder folder;
-  test::SampleRun other = sample();
+  test::SampleRun other = test::sample_7b();
   other.point.microbatch_size = 3;
-  write_file_atomically(folder / "pod.log", "starting\n" + test::sample_log(sample()) +
+  write_file_atomically(folder / "pod.log", "starting\n" + test::sample_log(test::sample_7b()) +
                                                 test::sample_log(other) + "done\n");
   write_file_atomically(folder / "copy.log", test::sample_log(other));
   write_file_atomically(folder / "notes.txt", "hello\n");
@@ -137,7 +130,7 @@ TEST_CASE("what cannot be found or read is an error or a note that names it") {
   asked.folders = {folder / "none"};
   CHECK_THROWS_AS(collect::collect_rows(asked), Error);
   // A folder where a log should be.
-  const auto run_folder = test::write_sample(folder.path(), sample());
+  const auto run_folder = test::write_sample(folder.path(), test::sample_7b());
   std::filesystem::create_directory(run_folder / "log.2.0.0.jsonl");
   asked.folders = {folder.path()};
   const auto collection = collect::collect_rows(asked);
@@ -149,7 +142,7 @@ TEST_CASE("what cannot be found or read is an error or a note that names it") {
 
 TEST_CASE("the ledger's points without a log are rows, each with its status") {
   const test::TemporaryFolder folder;
-  const test::SampleRun ran = sample();
+  const test::SampleRun ran = test::sample_7b();
   test::write_sample(folder.path(), ran);
   ledger::Ledger book(folder / "tput", "kim", "login");
   const auto planned = [](const std::string& id, const std::string& run) {
@@ -219,7 +212,7 @@ TEST_CASE("the ledger's points without a log are rows, each with its status") {
 
 TEST_CASE("a user's catalogue names unknown devices, and wins over log and built-in one") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   test::write_sample(folder.path(), run);
   run.point.microbatch_size = 3;
   run.device = "NVIDIA Z900";
@@ -246,7 +239,7 @@ TEST_CASE("a user's catalogue names unknown devices, and wins over log and built
 
 TEST_CASE("sealed values that no run can have are no figures and no crash") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   test::LogText log = test::sample_log_start(run);
   log.add(runlog::Kind::model, {{"d_model", 9007199254740993}, {"n_layers", -3}});
   log.add(runlog::Kind::effective, {{"gpus", 0}, {"seq_len", 9223372036854775807}});

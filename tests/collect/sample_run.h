@@ -8,10 +8,10 @@
 
 #include "lib/base/file.h"
 #include "lib/model/model_file.h"
+#include "lib/point/identity.h"
+#include "lib/point/point.h"
 #include "lib/runlog/footer.h"
 #include "lib/runlog/record.h"
-#include "lib/sweep/identity.h"
-#include "lib/sweep/point.h"
 #include "tests/lib/runlog/log_text.h"
 
 namespace tessera::test {
@@ -57,6 +57,13 @@ inline sweep::Point sample_point(const std::string& model, std::int64_t seq_len,
   point.gpu = "h100_80gb";
   point.cluster = "hgx";
   return sweep::normalized(point);
+}
+
+inline SampleRun sample_7b(const std::string& project = "tput") {
+  SampleRun run;
+  run.project = project;
+  run.point = sample_point("7b", 2048, 48, 6);
+  return run;
 }
 
 inline std::string id_of(const SampleRun& run) {

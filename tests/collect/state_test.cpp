@@ -11,18 +11,13 @@
 #include "collect/collection.h"
 #include "lib/base/process.h"
 #include "tests/collect/sample_run.h"
+#include "tests/exhaustive.h"
 #include "tests/temporary.h"
 
 using namespace tessera;
 using runlog::Status;
 
 namespace {
-
-test::SampleRun sample() {
-  test::SampleRun run;
-  run.point = test::sample_point("7b", 2048, 48, 6);
-  return run;
-}
 
 collect::Request request_for(const std::filesystem::path& workspace) {
   collect::Request request;
@@ -80,14 +75,21 @@ void submitted(const std::filesystem::path& workspace, const test::SampleRun& ru
 }  // namespace
 
 TEST_CASE("a log cut at any byte gives the right row or says that it is incomplete") {
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   run.measured = 3;
   const std::string text = test::sample_log(run);
   const test::TemporaryFolder folder;
   const auto run_folder = test::write_sample(folder.path(), run, text);
   const collect::Row whole = only_row(folder.path());
   REQUIRE(whole.status == Status::ok);
-  for (std::size_t cut = 0; cut < text.size() - 1; ++cut) {
+  // Every byte about the ends of lines, and some of what is between.
+  const auto step = [&](std::size_t cut) {
+    constexpr std::size_t kNear = 4;
+    const std::size_t begin = cut < kNear ? 0 : cut - kNear;
+    const bool is_near = text.substr(begin, 2 * kNear + 10).find('\n') != std::string::npos;
+    return is_near || test::is_exhaustive() ? 1 : 10;
+  };
+  for (std::size_t cut = 0; cut < text.size() - 1; cut += step(cut)) {
     CAPTURE(cut);
     write_file_atomically(run_folder / "log.1.0.0.jsonl", text.substr(0, cut));
     const collect::Row row = only_row(folder.path());
@@ -104,7 +106,7 @@ TEST_CASE("a log cut at any byte gives the right row or says that it is incomple
 }
 
 TEST_CASE("flipped bits never change a figure") {
-  const test::SampleRun run = sample();
+  const test::SampleRun run = test::sample_7b();
   const std::string text = test::sample_log(run);
   const test::TemporaryFolder folder;
   const auto run_folder = test::write_sample(folder.path(), run, text);
@@ -125,7 +127,7 @@ TEST_CASE("flipped bits never change a figure") {
 
 TEST_CASE("foreign and binary files are named and left out, never a row's figure") {
   const test::TemporaryFolder folder;
-  const auto run_folder = test::write_sample(folder.path(), sample(),
+  const auto run_folder = test::write_sample(folder.path(), test::sample_7b(),
                                              std::string("\x7f"
                                                          "ELF\0\0\1\n\xff\xfe",
                                                          10));
@@ -139,7 +141,7 @@ TEST_CASE("foreign and binary files are named and left out, never a row's figure
 }
 
 TEST_CASE("a log whose point does not have the id that it claims is named and left out") {
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   const test::TemporaryFolder folder;
   test::write_sample(folder.path(), run);
   // The same run's folder and records, around another point.
@@ -169,7 +171,7 @@ TEST_CASE("a log whose point does not have the id that it claims is named and le
 TEST_CASE("a run whose threads waited for a CPU more than a tenth of the time is marked busy") {
   for (const auto& [share, busy] : {std::pair{0.8999, true}, {0.9, false}, {1.0, false}}) {
     const test::TemporaryFolder folder;
-    test::SampleRun run = sample();
+    test::SampleRun run = test::sample_7b();
     run.cpu_share = share;
     test::write_sample(folder.path(), run);
     const collect::Row row = only_row(folder.path());
@@ -181,7 +183,7 @@ TEST_CASE("a run whose threads waited for a CPU more than a tenth of the time is
 TEST_CASE("a run beside other processes on its GPU is marked shared") {
   for (const std::optional<std::int64_t> others : {std::optional<std::int64_t>{}, {0}, {1}}) {
     const test::TemporaryFolder folder;
-    test::SampleRun run = sample();
+    test::SampleRun run = test::sample_7b();
     run.other_processes = others;
     test::write_sample(folder.path(), run);
     CAPTURE(others.value_or(-1));
@@ -192,7 +194,7 @@ TEST_CASE("a run beside other processes on its GPU is marked shared") {
 
 TEST_CASE("a living process is running, a dead one is partial, failed or start-fail") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   const auto run_folder = test::write_sample(folder.path(), run, without_footer(run));
   write_process(run_folder, this_process());
   CHECK(only_row(folder.path()).status == Status::running);
@@ -220,7 +222,7 @@ TEST_CASE("a living process is running, a dead one is partial, failed or start-f
 
 TEST_CASE("a process of another host cannot be asked: what the log shows is told") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   run.measured = 0;
   ProcessRef elsewhere = this_process();
   elsewhere.host = "another-host";
@@ -235,7 +237,7 @@ TEST_CASE("every status of a footer is the row's, with its reason") {
   const test::TemporaryFolder folder;
   for (const Status status : {Status::oom, Status::host_oom, Status::timeout, Status::nan,
                               Status::comm_error, Status::start_fail, Status::failed}) {
-    test::SampleRun run = sample();
+    test::SampleRun run = test::sample_7b();
     run.status = status;
     run.reason = "because";
     test::write_sample(folder.path(), run);
@@ -251,7 +253,7 @@ TEST_CASE("a cancelled run says so: partial with figures, else cancelled") {
   for (const bool with_steps : {true, false}) {
     CAPTURE(with_steps);
     const test::TemporaryFolder workspace;
-    test::SampleRun run = sample();
+    test::SampleRun run = test::sample_7b();
     run.status = with_steps ? Status::partial : Status::failed;
     run.reason = "interrupted by signal 15";
     test::write_sample(workspace.path(), run);
@@ -278,7 +280,7 @@ TEST_CASE("a run that was ended from outside says by what, as status does") {
         {Status::partial, Status::partial, "cancelled by its user", Status::partial}}) {
     CAPTURE(each.reason);
     const test::TemporaryFolder workspace;
-    test::SampleRun run = sample();
+    test::SampleRun run = test::sample_7b();
     run.status = each.footer;
     run.reason = "interrupted by signal 15";
     test::write_sample(workspace.path(), run);
@@ -293,7 +295,7 @@ TEST_CASE("a run that was ended from outside says by what, as status does") {
 
 TEST_CASE("a log that is gone is missing in the table too") {
   const test::TemporaryFolder workspace;
-  const test::SampleRun run = sample();
+  const test::SampleRun run = test::sample_7b();
   std::filesystem::create_directories(workspace / "tput" / test::name_of(run));
   submitted(workspace.path(), run, {.op = ledger::Op::final, .status = Status::ok});
   collect::Row row = only_row(workspace.path());
@@ -307,7 +309,7 @@ TEST_CASE("a log that is gone is missing in the table too") {
 
 TEST_CASE("steps that were measured before a failure are no result") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   test::LogText log = test::sample_log_start(run);
   runlog::Footer footer;
   footer.status = Status::nan;
@@ -332,7 +334,7 @@ TEST_CASE("steps that were measured before a failure are no result") {
 
 TEST_CASE("a footer that says ok without a measured step is not believed") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   run.measured = 0;
   test::write_sample(folder.path(), run);
   CHECK(only_row(folder.path()).status == Status::unknown);
@@ -340,7 +342,7 @@ TEST_CASE("a footer that says ok without a measured step is not believed") {
 
 TEST_CASE("the newest complete attempt counts, and a later failed one does not hide it") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   run.step_s = 2.0;
   test::write_sample(folder.path(), run);
   run.attempt = 2;
@@ -373,7 +375,7 @@ TEST_CASE("the newest complete attempt counts, and a later failed one does not h
 
 TEST_CASE("restarts of an attempt are told apart") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   test::write_sample(folder.path(), run, without_footer(run));
   run.restart = 1;
   test::write_sample(folder.path(), run);
@@ -385,7 +387,7 @@ TEST_CASE("restarts of an attempt are told apart") {
 
 TEST_CASE("repeats are medianed whole, and only measured ones") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   run.repeats = 5;
   for (const double step_s : {1.0, 4.0, 2.0, 8.0}) {
     run.step_s = step_s;
@@ -406,7 +408,7 @@ TEST_CASE("repeats are medianed whole, and only measured ones") {
 
 TEST_CASE("a run on another GPU than it was made for is divided by the peak of the one it ran on") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   run.gpu.reset();
   run.point.gpu = "h200";
   run.device = "NVIDIA A100-SXM4-80GB";
@@ -419,7 +421,7 @@ TEST_CASE("a run on another GPU than it was made for is divided by the peak of t
 
 TEST_CASE("two devices are never averaged, nor two counts of one device") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   test::write_sample(folder.path(), run);
   run.repeat = 2;
   run.device = "NVIDIA H200";
@@ -435,7 +437,7 @@ TEST_CASE("two devices are never averaged, nor two counts of one device") {
 
 TEST_CASE("a run that found no device joins the row of its point") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   run.repeats = 2;
   test::write_sample(folder.path(), run);
   run.repeat = 2;
@@ -452,7 +454,7 @@ TEST_CASE("a run that found no device joins the row of its point") {
 TEST_CASE(
     "points that differ only in microbatch, sharding or checkpointing are rows of their own") {
   const test::TemporaryFolder folder;
-  test::SampleRun run = sample();
+  test::SampleRun run = test::sample_7b();
   test::write_sample(folder.path(), run);
   run.point.microbatch_size = 3;
   test::write_sample(folder.path(), run);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lib/memory/dtype.h"
+#include "lib/schedule/dtype.h"
 
 namespace tessera::trainer::comm {
 

@@ -18,8 +18,8 @@
 #include <variant>
 #include <vector>
 
-#include "lib/memory/dtype.h"
 #include "lib/model/shape.h"
+#include "lib/schedule/dtype.h"
 #include "trainer/device/parts.h"
 
 namespace tessera::trainer {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
-#include "lib/memory/schedule.h"
+#include "lib/schedule/schedule.h"
 
 namespace tessera::trainer {
 namespace {

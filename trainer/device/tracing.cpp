@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "lib/base/error.h"
-#include "lib/memory/schedule.h"
+#include "lib/schedule/schedule.h"
 
 namespace tessera::trainer {
 namespace {

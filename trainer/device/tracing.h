@@ -23,8 +23,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/names.h"
 #include "trainer/device/device.h"
-
 namespace tessera::trainer {
 
 struct Race {
@@ -42,6 +42,7 @@ struct Race {
   std::string place;  // the piece in words: "bytes 0 to 255 of the device pool"
 };
 
+using tessera::to_text;  // of enumerations: what follows must not hide it
 // One line: who does what to which bytes, and which wait would order it.
 std::string to_text(const Race& race);
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lib/base/file.h"
+#include "lib/base/names.h"
 #include "trainer/launch/place.h"
-
 namespace tessera::trainer {
 
 using SteadyClock = std::chrono::steady_clock;
@@ -19,6 +19,7 @@ struct Address {
   std::string host;
   int port = 0;
 };
+using tessera::to_text;  // of enumerations: what follows must not hide it
 std::string to_text(const Address& address);
 std::optional<Address> parse_address(const std::string& text);
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "lib/memory/plan.h"
-#include "lib/memory/units.h"
+#include "lib/schedule/units.h"
 #include "trainer/device/ops.h"
 
 namespace tessera::trainer {

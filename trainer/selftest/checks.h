@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "trainer/device/device.h"
-#include "trainer/selftest/selftest.h"
+#include "trainer/selftest/options.h"
 
 namespace tessera::trainer::selftest_checks {
 

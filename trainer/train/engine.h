@@ -11,11 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/data/data.h"
 #include "trainer/model/memory.h"
 #include "trainer/model/sequence.h"
 #include "trainer/optim/recipe.h"
 #include "trainer/shard/step.h"
-#include "trainer/train/data.h"
 
 namespace tessera::trainer {
 

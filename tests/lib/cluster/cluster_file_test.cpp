@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "lib/base/process.h"
-#include "lib/cluster/surroundings.h"
+#include "lib/cluster/inventory.h"
 #include "tests/temporary.h"
 
 using namespace tessera;

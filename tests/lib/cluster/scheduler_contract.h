@@ -346,7 +346,7 @@ inline void contract_check(const ContractPlace& place) {
 }
 
 // A node reads and writes the folder, and starts the trainer only to ask it.
-inline void contract_look(const ContractPlace& place) {
+inline void contract_probe(const ContractPlace& place) {
   Contract contract(place);
   int asked = 0;
   const auto question = [&](const std::string& name, bool goes_on) {
@@ -360,7 +360,7 @@ inline void contract_look(const ContractPlace& place) {
                                    return goes_on;
                                  }};
   };
-  const cluster::NodeReport report = contract.scheduler().look(question("one", true));
+  const cluster::NodeReport report = contract.scheduler().probe(question("one", true));
   CHECK_FALSE(report.node.empty());
   CHECK(report.version == "contract 1.0");
   CHECK(report.capabilities == "{\"can\": \"all\"}\n");
@@ -368,20 +368,20 @@ inline void contract_look(const ContractPlace& place) {
   CHECK(asked > 0);
 
   std::ofstream(contract.folder() / "dumb") << "";
-  const cluster::NodeReport dumb = contract.scheduler().look(question("dumb", true));
+  const cluster::NodeReport dumb = contract.scheduler().probe(question("dumb", true));
   CHECK(dumb.trainer_fault == "trainer --capabilities: exit code 3: I do not say");
   CHECK(dumb.version.empty());
   CHECK(dumb.capabilities.empty());
 
   try {
-    contract.scheduler().look(question("impatient", false));
+    contract.scheduler().probe(question("impatient", false));
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::interrupted);
   }
   cluster::NodeQuestion unknown = question("unknown", true);
   unknown.gpu = "abacus";
-  CHECK_THROWS_AS(contract.scheduler().look(unknown), Error);
+  CHECK_THROWS_AS(contract.scheduler().probe(unknown), Error);
 }
 
 }  // namespace tessera::test

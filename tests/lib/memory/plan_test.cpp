@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
-#include "lib/memory/units.h"
+#include "lib/schedule/units.h"
 
 using namespace tessera;
 using namespace tessera::memory;

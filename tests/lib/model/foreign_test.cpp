@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lib/model/model_file.h"
 #include "tests/temporary.h"
 
 using namespace tessera;
@@ -66,12 +67,12 @@ constexpr auto kMpt = R"({
   "resid_pdrop": 0, "tokenizer_name": "EleutherAI/gpt-neox-20b", "torch_dtype": "bfloat16",
   "transformers_version": "4.28.1", "use_cache": false, "verbose": 0, "vocab_size": 1000})";
 
-Model parse(const std::string& json, const std::string& path = "c.json") {
+Model parse_config(const std::string& json, const std::string& path = "c.json") {
   return parse_model(parse_json(json, path), path);
 }
 
 // `json` with `key` set to `value`; added if it is not there, taken out if `value` is empty.
-std::string with(std::string json, const std::string& key, const std::string& value) {
+std::string with_config(std::string json, const std::string& key, const std::string& value) {
   const std::string name = fmt::format("\"{}\": ", key);
   const std::size_t at = json.find(name);
   if (at == std::string::npos) return json.insert(1, name + value + ", ");
@@ -87,9 +88,9 @@ std::string with(std::string json, const std::string& key, const std::string& va
   return json.replace(begin, end - begin, value);
 }
 
-std::string fault(const std::string& json, ExitCode code) {
+std::string fault_config(const std::string& json, ExitCode code) {
   try {
-    parse(json);
+    parse_config(json);
   } catch (const Error& error) {
     CHECK(error.code() == code);
     CHECK(std::string_view(error.what()).find('\n') == std::string_view::npos);
@@ -98,17 +99,17 @@ std::string fault(const std::string& json, ExitCode code) {
   return "no error";
 }
 
-std::string refused(const std::string& json) {
-  return fault(json, ExitCode::refused);
+std::string refused_config(const std::string& json) {
+  return fault_config(json, ExitCode::refused);
 }
-std::string wrong(const std::string& json) {
-  return fault(json, ExitCode::input);
+std::string wrong_config(const std::string& json) {
+  return fault_config(json, ExitCode::input);
 }
 
 }  // namespace
 
 TEST_CASE("config.json of a llama") {
-  const Model model = parse(kLlama, "my/llama.json");
+  const Model model = parse_config(kLlama, "my/llama.json");
   CHECK(model.name == "llama");
   CHECK(model.source == "my/llama.json");
   CHECK(model.max_seq_len == 2048);
@@ -127,35 +128,35 @@ TEST_CASE("config.json of a llama") {
                              .tied = false,
                              .norm_eps = 1e-6,
                              .rope_theta = 5e5});
-  CHECK(parse(with(kLlama, "head_dim", "64")).shape.head_dim == 64);
-  CHECK(parse(with(kLlama, "head_dim", "")).shape.head_dim == 32);
-  CHECK(parse(with(kLlama, "num_key_value_heads", "")).shape.n_kv_heads == 4);
-  CHECK(parse(with(kLlama, "rms_norm_eps", "")).shape.norm_eps == 1e-6);
-  CHECK(parse(with(kLlama, "rope_theta", "")).shape.rope_theta == 1e4);
-  CHECK(parse(with(kLlama, "tie_word_embeddings", "true")).shape.tied);
-  CHECK(parse(with(kLlama, "attention_bias", "true")).shape.biases ==
+  CHECK(parse_config(with_config(kLlama, "head_dim", "64")).shape.head_dim == 64);
+  CHECK(parse_config(with_config(kLlama, "head_dim", "")).shape.head_dim == 32);
+  CHECK(parse_config(with_config(kLlama, "num_key_value_heads", "")).shape.n_kv_heads == 4);
+  CHECK(parse_config(with_config(kLlama, "rms_norm_eps", "")).shape.norm_eps == 1e-6);
+  CHECK(parse_config(with_config(kLlama, "rope_theta", "")).shape.rope_theta == 1e4);
+  CHECK(parse_config(with_config(kLlama, "tie_word_embeddings", "true")).shape.tied);
+  CHECK(parse_config(with_config(kLlama, "attention_bias", "true")).shape.biases ==
         Biases{.qkv = true, .out = true, .mlp = false, .norm = false});
-  CHECK(parse(with(kLlama, "mlp_bias", "true")).shape.biases.mlp);
+  CHECK(parse_config(with_config(kLlama, "mlp_bias", "true")).shape.biases.mlp);
   // What transformers 5 writes.
-  const std::string newer = with(with(kLlama, "rope_theta", ""), "rope_parameters",
-                                 R"({"rope_theta": 20000.0, "rope_type": "default"})");
-  CHECK(parse(newer).shape.rope_theta == 2e4);
+  const std::string newer = with_config(with_config(kLlama, "rope_theta", ""), "rope_parameters",
+                                        R"({"rope_theta": 20000.0, "rope_type": "default"})");
+  CHECK(parse_config(newer).shape.rope_theta == 2e4);
 }
 
 TEST_CASE("config.json of qwen2, mistral, gpt2 and mpt") {
-  Shape qwen2 = parse(kQwen2).shape;
+  Shape qwen2 = parse_config(kQwen2).shape;
   CHECK(qwen2.biases == Biases{.qkv = true, .out = false, .mlp = false, .norm = false});
   CHECK(qwen2.tied);
   CHECK(qwen2.rope_theta == 1e6);
   CHECK(qwen2.n_kv_heads == 2);
 
-  const Shape mistral = parse(kMistral).shape;
+  const Shape mistral = parse_config(kMistral).shape;
   CHECK(mistral.biases == Biases{.qkv = false, .out = false, .mlp = false, .norm = false});
   CHECK_FALSE(mistral.tied);
   CHECK(mistral.n_kv_heads == 1);
   CHECK(mistral.norm_eps == 1e-5);
 
-  const Model gpt2 = parse(kGpt2);
+  const Model gpt2 = parse_config(kGpt2);
   CHECK(gpt2.max_seq_len == 1024);
   CHECK(gpt2.shape == Shape{.d_model = 128,
                             .n_layers = 3,
@@ -166,13 +167,13 @@ TEST_CASE("config.json of qwen2, mistral, gpt2 and mpt") {
                             .vocab = 1000,
                             .activation = Activation::gelu_tanh,
                             .biases = {}});
-  CHECK(parse(with(kGpt2, "n_inner", "300")).shape.ffn == 300);
-  CHECK(parse(with(kGpt2, "n_inner", "null")).shape.ffn == 512);
-  CHECK(parse(with(kGpt2, "activation_function", "\"gelu\"")).shape.activation ==
+  CHECK(parse_config(with_config(kGpt2, "n_inner", "300")).shape.ffn == 300);
+  CHECK(parse_config(with_config(kGpt2, "n_inner", "null")).shape.ffn == 512);
+  CHECK(parse_config(with_config(kGpt2, "activation_function", "\"gelu\"")).shape.activation ==
         Activation::gelu_erf);
-  CHECK_FALSE(parse(with(kGpt2, "tie_word_embeddings", "false")).shape.tied);
+  CHECK_FALSE(parse_config(with_config(kGpt2, "tie_word_embeddings", "false")).shape.tied);
 
-  const Model mpt = parse(kMpt);
+  const Model mpt = parse_config(kMpt);
   CHECK(mpt.max_seq_len == 2048);
   CHECK(mpt.shape == Shape{.d_model = 128,
                            .n_layers = 3,
@@ -191,9 +192,9 @@ TEST_CASE("the published sizes of mpt-7b give its published count") {
                                    {"n_heads", "32"},
                                    {"n_layers", "32"},
                                    {"vocab_size", "50432"}}) {
-    json = with(json, key, value);
+    json = with_config(json, key, value);
   }
-  CHECK(parameter_count(parse(json).shape, 2048) == 6'649'286'656);
+  CHECK(parameter_count(parse_config(json).shape, 2048) == 6'649'286'656);
 }
 
 TEST_CASE("what a config is called") {
@@ -203,7 +204,7 @@ TEST_CASE("what a config is called") {
   CHECK(name_of_file("a/Llama-2/config.json", ".") == "Llama-2");
   CHECK(name_of_file("config.json", "") == "config");
   CHECK(name_of_file("a b/two words.json", "") == "config");
-  CHECK(parse(kLlama, "x/config.json").name == "Small-Llama");
+  CHECK(parse_config(kLlama, "x/config.json").name == "Small-Llama");
 }
 
 TEST_CASE("the content says what a file is, not its name") {
@@ -213,37 +214,37 @@ TEST_CASE("the content says what a file is, not its name") {
     std::ofstream(path) << text;
     return find_model(path, "-m");
   };
-  CHECK(read("model", kLlama).shape == parse(kLlama).shape);
-  CHECK(read("model.yaml", kLlama).shape == parse(kLlama).shape);
+  CHECK(read("model", kLlama).shape == parse_config(kLlama).shape);
+  CHECK(read("model.yaml", kLlama).shape == parse_config(kLlama).shape);
   CHECK(read("flow",
              "{tessera_model: 1, name: own, d_model: 64, n_layers: 1, n_heads: 1, ffn: 64, "
              "vocab: 64, max_seq_len: 8, lr: 1.0e-3}")
             .name == "own");
-  CHECK(wrong("{\"hidden_size\": 1}") ==
+  CHECK(wrong_config("{\"hidden_size\": 1}") ==
         "c.json: is no model; a model says tessera_model: 1, or is Hugging Face's config.json "
         "(model_type) or llm-foundry's YAML (name: mpt_causal_lm)");
-  CHECK(wrong("[]").starts_with("c.json: is no model"));
+  CHECK(wrong_config("[]").starts_with("c.json: is no model"));
   CHECK_THROWS_WITH_AS(read("broken.json", "{\"a\": "),
                        (std::string(folder / "broken.json") + ": not valid JSON at byte 7").c_str(),
                        Error);
 }
 
 TEST_CASE("another family is refused with the known ones") {
-  CHECK(refused(R"({"model_type": "mixtral", "num_local_experts": 8})") ==
+  CHECK(refused_config(R"({"model_type": "mixtral", "num_local_experts": 8})") ==
         "c.json:model_type: model_type 'mixtral' is not built; one of llama, qwen2, mistral, gpt2, "
         "mpt");
 }
 
 TEST_CASE("what is not built is refused by name") {
   const auto llama = [](const char* key, const char* value) {
-    return refused(with(kLlama, key, value));
+    return refused_config(with_config(kLlama, key, value));
   };
   CHECK(llama("rope_scaling", R"({"factor": 8.0, "rope_type": "llama3"})") ==
         "c.json:rope_scaling: rope_scaling llama3: the engine's rope has the frequencies of "
         "rope_theta alone; set it to null to train without scaling");
   CHECK(llama("rope_scaling", R"({"factor": 2.0, "type": "linear"})")
             .starts_with("c.json:rope_scaling: rope_scaling linear: "));
-  CHECK(wrong(with(kLlama, "rope_scaling", R"({"factor": 2.0})")) ==
+  CHECK(wrong_config(with_config(kLlama, "rope_scaling", R"({"factor": 2.0})")) ==
         "c.json:rope_scaling: rope_scaling lacks 'rope_type'; null, or rope_type default");
   CHECK(llama("rope_parameters", R"({"rope_type": "yarn", "rope_theta": 10000})")
             .starts_with("c.json:rope_parameters: rope_parameters yarn: "));
@@ -261,75 +262,84 @@ TEST_CASE("what is not built is refused by name") {
         "set it to null");
   CHECK(llama("pruned_heads", R"({"0": [1]})").starts_with("c.json:pruned_heads: "));
   CHECK(llama("is_encoder_decoder", "true").starts_with("c.json:is_encoder_decoder: "));
-  CHECK(refused(with(kMistral, "sliding_window", "4096")) ==
+  CHECK(refused_config(with_config(kMistral, "sliding_window", "4096")) ==
         "c.json:sliding_window: sliding_window 4096: attention is over the whole sequence; set it "
         "to null to train with full attention");
-  CHECK(refused(with(kQwen2, "use_sliding_window", "true"))
+  CHECK(refused_config(with_config(kQwen2, "use_sliding_window", "true"))
             .starts_with("c.json:sliding_window: sliding_window 4096: "));
-  CHECK(refused(with(kQwen2, "use_mrope", "true")).starts_with("c.json:use_mrope: "));
-  CHECK(refused(with(kQwen2, "layer_types", R"(["full_attention", "sliding_attention"])")) ==
+  CHECK(refused_config(with_config(kQwen2, "use_mrope", "true")).starts_with("c.json:use_mrope: "));
+  CHECK(refused_config(
+            with_config(kQwen2, "layer_types", R"(["full_attention", "sliding_attention"])")) ==
         "c.json:layer_types[1]: layer_types sliding_attention: attention is over the whole "
         "sequence; full_attention");
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
     CAPTURE(key);
     CHECK(
-        refused(with(kGpt2, key, "0.1")) ==
+        refused_config(with_config(kGpt2, key, "0.1")) ==
         fmt::format("c.json:{}: {} 0.1: the engine trains without dropout; set it to 0", key, key));
-    CHECK(refused(with(kGpt2, key, "")) ==
+    CHECK(refused_config(with_config(kGpt2, key, "")) ==
           fmt::format("c.json: {} is not said, which for gpt2 means 0.1: the engine trains without "
                       "dropout; set it to 0",
                       key));
   }
-  CHECK(refused(with(kGpt2, "activation_function", "\"relu\"")) ==
+  CHECK(refused_config(with_config(kGpt2, "activation_function", "\"relu\"")) ==
         "c.json:activation_function: activation_function relu: not built; gelu_new or gelu");
-  CHECK(refused(with(kGpt2, "scale_attn_weights", "false"))
+  CHECK(refused_config(with_config(kGpt2, "scale_attn_weights", "false"))
             .starts_with("c.json:scale_attn_weights: "));
-  CHECK(refused(with(kGpt2, "scale_attn_by_inverse_layer_idx", "true"))
+  CHECK(refused_config(with_config(kGpt2, "scale_attn_by_inverse_layer_idx", "true"))
             .starts_with("c.json:scale_attn_by_inverse_layer_idx: "));
-  CHECK(refused(with(kGpt2, "add_cross_attention", "true"))
+  CHECK(refused_config(with_config(kGpt2, "add_cross_attention", "true"))
             .starts_with("c.json:add_cross_attention: "));
 }
 
 TEST_CASE("features that are switched off are no reason to refuse") {
-  CHECK_NOTHROW(parse(with(kMistral, "sliding_window", "32768")));
-  CHECK_NOTHROW(parse(with(kQwen2, "layer_types", R"(["full_attention"])")));
-  CHECK_NOTHROW(parse(with(kLlama, "rope_scaling", R"({"rope_type": "default"})")));
-  CHECK_NOTHROW(parse(with(kLlama, "pruned_heads", "{}")));
-  CHECK_NOTHROW(parse(with(kLlama, "something_new", "null")));
+  CHECK_NOTHROW(parse_config(with_config(kMistral, "sliding_window", "32768")));
+  CHECK_NOTHROW(parse_config(with_config(kQwen2, "layer_types", R"(["full_attention"])")));
+  CHECK_NOTHROW(parse_config(with_config(kLlama, "rope_scaling", R"({"rope_type": "default"})")));
+  CHECK_NOTHROW(parse_config(with_config(kLlama, "pruned_heads", "{}")));
+  CHECK_NOTHROW(parse_config(with_config(kLlama, "something_new", "null")));
 }
 
 TEST_CASE("a key that nobody knows is refused, not ignored") {
-  CHECK(refused(with(kLlama, "residual_multiplier", "0.22")) ==
+  CHECK(refused_config(with_config(kLlama, "residual_multiplier", "0.22")) ==
         "c.json:residual_multiplier: unknown key 'residual_multiplier' in a llama config: whether "
         "it changes the computation is not known; remove it if it changes nothing");
-  CHECK(refused(with(with(kLlama, "num_key_value_heads", ""), "num_key_value_head", "2")) ==
+  CHECK(refused_config(with_config(with_config(kLlama, "num_key_value_heads", ""),
+                                   "num_key_value_head", "2")) ==
         "c.json:num_key_value_head: unknown key 'num_key_value_head' in a llama config: whether it "
         "changes the computation is not known; did you mean num_key_value_heads?");
   // A key of another family too.
-  CHECK(refused(with(kGpt2, "rope_theta", "10000")).starts_with("c.json:rope_theta: unknown key"));
+  CHECK(refused_config(with_config(kGpt2, "rope_theta", "10000"))
+            .starts_with("c.json:rope_theta: unknown key"));
 }
 
 TEST_CASE("faults of a config have their place") {
-  CHECK(wrong(with(kLlama, "hidden_size", "")) == "c.json: a llama config lacks 'hidden_size'");
-  CHECK(wrong(with(kLlama, "hidden_size", "\"128\"")) ==
+  CHECK(wrong_config(with_config(kLlama, "hidden_size", "")) ==
+        "c.json: a llama config lacks 'hidden_size'");
+  CHECK(wrong_config(with_config(kLlama, "hidden_size", "\"128\"")) ==
         "c.json:hidden_size: '128' is quoted text, not an integer; remove the quotes");
-  CHECK(wrong(with(kLlama, "vocab_size", "0")) ==
+  CHECK(wrong_config(with_config(kLlama, "vocab_size", "0")) ==
         "c.json:vocab_size: 0 is out of range; from 1 to 4294967296");
-  CHECK(wrong(with(kLlama, "num_key_value_heads", "3")) ==
+  CHECK(wrong_config(with_config(kLlama, "num_key_value_heads", "3")) ==
         "c.json:num_key_value_heads: num_attention_heads 4 is not a multiple of "
         "num_key_value_heads 3; choose one that divides it");
-  CHECK(wrong(with(with(kLlama, "head_dim", ""), "num_attention_heads", "3")) ==
-        "c.json:num_attention_heads: hidden_size 128 is not a multiple of num_attention_heads 3; "
-        "give head_dim");
-  CHECK(wrong(with(kLlama, "head_dim", "31")) == "c.json: rope needs an even head_dim, not 31");
-  CHECK(wrong(with(kLlama, "rms_norm_eps", "0.0")) == "c.json: norm_eps 0 is not between 0 and 1");
-  CHECK(wrong(with(kLlama, "rope_theta", "-1.0")).starts_with("c.json: rope_theta -1 is not"));
-  CHECK(wrong(with(kQwen2, "num_key_value_heads", "")) ==
+  CHECK(
+      wrong_config(with_config(with_config(kLlama, "head_dim", ""), "num_attention_heads", "3")) ==
+      "c.json:num_attention_heads: hidden_size 128 is not a multiple of num_attention_heads 3; "
+      "give head_dim");
+  CHECK(wrong_config(with_config(kLlama, "head_dim", "31")) ==
+        "c.json: rope needs an even head_dim, not 31");
+  CHECK(wrong_config(with_config(kLlama, "rms_norm_eps", "0.0")) ==
+        "c.json: norm_eps 0 is not between 0 and 1");
+  CHECK(wrong_config(with_config(kLlama, "rope_theta", "-1.0"))
+            .starts_with("c.json: rope_theta -1 is not"));
+  CHECK(wrong_config(with_config(kQwen2, "num_key_value_heads", "")) ==
         "c.json: a qwen2 config lacks 'num_key_value_heads'");
-  CHECK(wrong(with(kGpt2, "n_head", "3")) ==
+  CHECK(wrong_config(with_config(kGpt2, "n_head", "3")) ==
         "c.json:n_head: n_embd 128 is not a multiple of n_head 3; choose one that divides it");
-  CHECK(wrong(with(kMpt, "no_bias", "")) == "c.json: an mpt config lacks 'no_bias'");
-  CHECK(wrong(with(kMpt, "alibi", "")) == "c.json:attn_config: attn_config lacks 'alibi'");
+  CHECK(wrong_config(with_config(kMpt, "no_bias", "")) == "c.json: an mpt config lacks 'no_bias'");
+  CHECK(wrong_config(with_config(kMpt, "alibi", "")) ==
+        "c.json:attn_config: attn_config lacks 'alibi'");
 }
 
 TEST_CASE("whatever stands at a key: a possible model, or one line that names the file") {
@@ -341,7 +351,7 @@ TEST_CASE("whatever stands at a key: a possible model, or one line that names th
         CAPTURE(member.key);
         CAPTURE(junk);
         try {
-          const Model model = parse(with(config, member.key, junk));
+          const Model model = parse_config(with_config(config, member.key, junk));
           CHECK_FALSE(contradiction(model.shape).has_value());
           CHECK(parameter_count(model.shape, 1) > 0);
           CHECK_FALSE(model.name.empty());

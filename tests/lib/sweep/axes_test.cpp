@@ -11,7 +11,7 @@ Setting setting(const std::string& key, const std::string& yaml) {
   return parse_setting(key, parse_yaml(yaml, "a.yaml"));
 }
 
-std::string fault(const std::string& key, const std::string& yaml) {
+std::string fault_of_axis(const std::string& key, const std::string& yaml) {
   try {
     setting(key, yaml);
   } catch (const Error& error) {
@@ -48,26 +48,27 @@ TEST_CASE("a list is one choice each, a scalar is a list of one") {
 }
 
 TEST_CASE("faults of values") {
-  CHECK(fault("seq_len", "011") ==
+  CHECK(fault_of_axis("seq_len", "011") ==
         "a.yaml:1:1: '011' has a leading zero; write a decimal integer or 2^n");
-  CHECK(fault("seq_len", "0") == "a.yaml:1:1: 0 is out of range; from 1 to 1073741824");
-  CHECK(fault("gpus", "-8") == "a.yaml:1:1: -8 is out of range; from 1 to 1048576");
-  CHECK(fault("seq_len", "2^99") ==
+  CHECK(fault_of_axis("seq_len", "0") == "a.yaml:1:1: 0 is out of range; from 1 to 1073741824");
+  CHECK(fault_of_axis("gpus", "-8") == "a.yaml:1:1: -8 is out of range; from 1 to 1048576");
+  CHECK(fault_of_axis("seq_len", "2^99") ==
         "a.yaml:1:1: '2^99' does not fit 64 bits; write a decimal integer or 2^n");
-  CHECK(fault("precision", "amp_bf61") ==
+  CHECK(fault_of_axis("precision", "amp_bf61") ==
         "a.yaml:1:1: unknown value 'amp_bf61'; did you mean amp_bf16?");
-  CHECK(fault("seqlen", "1") == "a.yaml:1:1: 'seqlen' is no axis; did you mean seq_len?");
-  CHECK(fault("env.", "1").find("is no axis") != std::string::npos);
-  CHECK(fault("env.A-B", "1").find("is no axis") != std::string::npos);
-  CHECK(fault("gpus", "null") == "a.yaml:1:1: 'gpus' has no value");
-  CHECK(fault("batch", "{accum: 2, samples: 8}") ==
+  CHECK(fault_of_axis("seqlen", "1") == "a.yaml:1:1: 'seqlen' is no axis; did you mean seq_len?");
+  CHECK(fault_of_axis("env.", "1").find("is no axis") != std::string::npos);
+  CHECK(fault_of_axis("env.A-B", "1").find("is no axis") != std::string::npos);
+  CHECK(fault_of_axis("gpus", "null") == "a.yaml:1:1: 'gpus' has no value");
+  CHECK(fault_of_axis("batch", "{accum: 2, samples: 8}") ==
         "a.yaml:1:1: a batch is given in exactly one way; samples, per_gpu, tokens or accum");
-  CHECK(fault("batch", "{sample: 8}") ==
+  CHECK(fault_of_axis("batch", "{sample: 8}") ==
         "a.yaml:1:2: unknown key 'sample' in a batch; did you mean samples?");
-  CHECK(fault("batch", "8") == "a.yaml:1:1: a single value where a batch (a mapping) belongs");
-  CHECK(fault("data", "c4") ==
+  CHECK(fault_of_axis("batch", "8") ==
+        "a.yaml:1:1: a single value where a batch (a mapping) belongs");
+  CHECK(fault_of_axis("data", "c4") ==
         "a.yaml:1:1: data 'c4' is not known; synthetic, or a token file; write ./c4 for a file "
         "here");
-  CHECK(fault("data", "''") == "a.yaml:1:1: the text is empty");
-  CHECK(fault("model", "''") == "a.yaml:1:1: the text is empty");
+  CHECK(fault_of_axis("data", "''") == "a.yaml:1:1: the text is empty");
+  CHECK(fault_of_axis("model", "''") == "a.yaml:1:1: the text is empty");
 }

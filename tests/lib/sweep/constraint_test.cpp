@@ -27,7 +27,7 @@ bool holds(const std::string& text) {
   return Expression::parse(text, "a.yaml:1:1").holds(value);
 }
 
-std::string fault(const std::string& text) {
+std::string fault_of_constraint(const std::string& text) {
   try {
     Expression::parse(text, "a.yaml:1:1").holds(value);
   } catch (const Error& error) {
@@ -82,41 +82,54 @@ TEST_CASE("what is absent compares as false, and absence can be asked for") {
 TEST_CASE("literals are spelt as the axis spells them") {
   CHECK(holds("precision == 'bf16'"));
   CHECK(holds("precision in ['fp16', 'bf16']"));
-  CHECK(fault("precision == 'amp_bf61'") ==
+  CHECK(fault_of_constraint("precision == 'amp_bf61'") ==
         "column 14 of the expression: unknown value 'amp_bf61'; did you mean amp_bf16?");
 }
 
 TEST_CASE("faults point at the column") {
-  CHECK(fault("modle == '7b'") ==
+  CHECK(fault_of_constraint("modle == '7b'") ==
         "column 1 of the expression: unknown name 'modle'; did you mean model?");
-  CHECK(fault("gpus = 8") ==
+  CHECK(fault_of_constraint("gpus = 8") ==
         "column 6 of the expression: '=' does not belong here; comparison is ==");
-  CHECK(fault("gpus == '8'") == "column 6 of the expression: a number is compared with text");
-  CHECK(fault("gpus + model == 8") ==
+  CHECK(fault_of_constraint("gpus == '8'") ==
+        "column 6 of the expression: a number is compared with text");
+  CHECK(fault_of_constraint("gpus + model == 8") ==
         "column 8 of the expression: each side of '+' must be a number, not text");
-  CHECK(fault("gpus") ==
+  CHECK(fault_of_constraint("gpus") ==
         "column 1 of the expression: the expression must be true or false, not a number");
-  CHECK(fault("gpus and true").starts_with("column 1 of the expression: each side of 'and'"));
-  CHECK(fault("gpus == ") ==
+  CHECK(fault_of_constraint("gpus and true")
+            .starts_with("column 1 of the expression: each side of 'and'"));
+  CHECK(fault_of_constraint("gpus == ") ==
         "column 9 of the expression: the expression's end where a value belongs");
-  CHECK(fault("(gpus == 8") ==
+  CHECK(fault_of_constraint("(gpus == 8") ==
         "column 11 of the expression: the expression's end where ')' belongs");
-  CHECK(fault("gpus == 8)") == "column 10 of the expression: ')' does not belong here");
-  CHECK(fault("1 < gpus < 9") == "column 10 of the expression: '<' does not belong here");
-  CHECK(fault("gpus == 011") == "column 9 of the expression: '011' is not a number");
-  CHECK(fault("gpus == 2^64") == "column 9 of the expression: '2^64' is not a number");
-  CHECK(fault("model == '7b") == "column 10 of the expression: this quote is not closed");
-  CHECK(fault("model < '7b'") == "column 7 of the expression: text has no order");
-  CHECK(fault("gpus < none").starts_with("column 6 of the expression: none has no order"));
-  CHECK(fault("gpus in 8") == "column 9 of the expression: '8' where '[' belongs");
-  CHECK(fault("gpus in []") == "column 10 of the expression: ']' where a value belongs");
-  CHECK(fault("batch == 1").starts_with("column 1 of the expression: unknown name 'batch'"));
-  CHECK(fault("min() == 1") == "column 5 of the expression: ')' where a value belongs");
-  CHECK(fault("") == "column 1 of the expression: the expression's end where a value belongs");
-  CHECK(fault("gpus / (gpus - 16) == 1") == "column 6 of the expression: division by zero");
-  CHECK(fault("gpus ; 1") == "column 6 of the expression: ';' does not belong here");
-  CHECK(fault(std::string(100, '(') + "gpus == 1").find("nested too deeply") != std::string::npos);
-  CHECK(fault(std::string(5000, ' ')).find("longer than") != std::string::npos);
+  CHECK(fault_of_constraint("gpus == 8)") ==
+        "column 10 of the expression: ')' does not belong here");
+  CHECK(fault_of_constraint("1 < gpus < 9") ==
+        "column 10 of the expression: '<' does not belong here");
+  CHECK(fault_of_constraint("gpus == 011") == "column 9 of the expression: '011' is not a number");
+  CHECK(fault_of_constraint("gpus == 2^64") ==
+        "column 9 of the expression: '2^64' is not a number");
+  CHECK(fault_of_constraint("model == '7b") ==
+        "column 10 of the expression: this quote is not closed");
+  CHECK(fault_of_constraint("model < '7b'") == "column 7 of the expression: text has no order");
+  CHECK(fault_of_constraint("gpus < none")
+            .starts_with("column 6 of the expression: none has no order"));
+  CHECK(fault_of_constraint("gpus in 8") == "column 9 of the expression: '8' where '[' belongs");
+  CHECK(fault_of_constraint("gpus in []") ==
+        "column 10 of the expression: ']' where a value belongs");
+  CHECK(fault_of_constraint("batch == 1")
+            .starts_with("column 1 of the expression: unknown name 'batch'"));
+  CHECK(fault_of_constraint("min() == 1") ==
+        "column 5 of the expression: ')' where a value belongs");
+  CHECK(fault_of_constraint("") ==
+        "column 1 of the expression: the expression's end where a value belongs");
+  CHECK(fault_of_constraint("gpus / (gpus - 16) == 1") ==
+        "column 6 of the expression: division by zero");
+  CHECK(fault_of_constraint("gpus ; 1") == "column 6 of the expression: ';' does not belong here");
+  CHECK(fault_of_constraint(std::string(100, '(') + "gpus == 1").find("nested too deeply") !=
+        std::string::npos);
+  CHECK(fault_of_constraint(std::string(5000, ' ')).find("longer than") != std::string::npos);
 }
 
 TEST_CASE("any row of tokens is an expression or an error") {

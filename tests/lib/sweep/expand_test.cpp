@@ -10,7 +10,7 @@ using test::expanded;
 
 namespace {
 
-std::string fault(const std::string& yaml) {
+std::string fault_of_expansion(const std::string& yaml) {
   try {
     expanded(yaml);
   } catch (const Error& error) {
@@ -149,11 +149,13 @@ TEST_CASE("clusters: what is not there is dropped, what is nowhere is an error")
   const auto missing =
       expanded(kOnHgx + "matrix: {model: small, gpu: a100_40gb}\nbatch: {per_gpu: 1}\n");
   CHECK(drop(missing) == "cluster: cluster hgx has no a100_40gb");
-  CHECK(fault(kOnHgx + "matrix: {model: small, gpu: h100_80g}\nbatch: {per_gpu: 1}\n") ==
-        "s.yaml:3:29: unknown GPU 'h100_80g'; did you mean h100_80gb?");
-  CHECK(fault("defaults: {cluster: mixed, seq_len: 128}\nmatrix: {model: small}\nbatch: "
-              "{per_gpu: 1}\n")
-            .find("cluster 'mixed' has 2 kinds of GPU") != std::string::npos);
+  CHECK(
+      fault_of_expansion(kOnHgx + "matrix: {model: small, gpu: h100_80g}\nbatch: {per_gpu: 1}\n") ==
+      "s.yaml:3:29: unknown GPU 'h100_80g'; did you mean h100_80gb?");
+  CHECK(
+      fault_of_expansion("defaults: {cluster: mixed, seq_len: 128}\nmatrix: {model: small}\nbatch: "
+                         "{per_gpu: 1}\n")
+          .find("cluster 'mixed' has 2 kinds of GPU") != std::string::npos);
 }
 
 TEST_CASE("a precision that the device has no units for is a capability drop") {
@@ -221,7 +223,7 @@ TEST_CASE("forced values win over the file, `only` drops the rest") {
                             "overrides: [{when: \"true\", set: {steps: 99, warmup: 1}}]\n");
   grid.forced.push_back({"steps", std::int64_t{50}, "--steps"});
   grid.only = Expression::parse("model == 'large'", "--where");
-  const auto expansion = expand(grid, test::small_surroundings());
+  const auto expansion = expand(grid, test::small_inventory());
   REQUIRE(expansion.points.size() == 1);
   CHECK(expansion.points[0].point.steps == 50);
   CHECK(expansion.points[0].point.warmup == 1);
@@ -229,11 +231,14 @@ TEST_CASE("forced values win over the file, `only` drops the rest") {
 }
 
 TEST_CASE("what is missing or impossible is said at its block") {
-  CHECK(fault("matrix: {seq_len: 128}\nbatch: {samples: 8}\n") ==
+  CHECK(fault_of_expansion("matrix: {seq_len: 128}\nbatch: {samples: 8}\n") ==
         "s.yaml:2:9: a point lacks 'model'; give -m or set it in the sweep file");
-  CHECK(fault("matrix: {model: small}\nbatch: {samples: 8}\n").find("lacks 'seq_len'") !=
+  CHECK(
+      fault_of_expansion("matrix: {model: small}\nbatch: {samples: 8}\n").find("lacks 'seq_len'") !=
+      std::string::npos);
+  CHECK(fault_of_expansion("matrix: {model: small, seq_len: 8}\n").find("lacks 'batch'") !=
         std::string::npos);
-  CHECK(fault("matrix: {model: small, seq_len: 8}\n").find("lacks 'batch'") != std::string::npos);
-  CHECK(fault("matrix: {model: small, seq_len: 8, steps: 10, warmup: 10}\nbatch: {samples: 8}\n")
+  CHECK(fault_of_expansion(
+            "matrix: {model: small, seq_len: 8, steps: 10, warmup: 10}\nbatch: {samples: 8}\n")
             .find("warmup 10 of 10 steps leaves nothing to measure") != std::string::npos);
 }

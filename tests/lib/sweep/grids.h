@@ -1,4 +1,4 @@
-// Small surroundings for tests of expansion: four clusters, two models, no files.
+// Small inventory for tests of expansion: four clusters, two models, no files.
 #pragma once
 
 #include <string>
@@ -23,21 +23,20 @@ inline model::Model small_model(const std::string& name, std::int64_t n_layers) 
           .source = {}};
 }
 
-inline sweep::Surroundings small_surroundings() {
-  sweep::Surroundings surroundings;
-  surroundings.models["small"] = small_model("small", 2);
-  surroundings.models["twin"] = small_model("twin", 2);  // the shape of small
-  surroundings.models["large"] = small_model("large", 4);
-  surroundings.clusters["local"] = {
+inline sweep::Inventory small_inventory() {
+  sweep::Inventory inventory;
+  inventory.models["small"] = small_model("small", 2);
+  inventory.models["twin"] = small_model("twin", 2);  // the shape of small
+  inventory.models["large"] = small_model("large", 4);
+  inventory.clusters["local"] = {
       .name = "local", .gpus = {{"cpu", 1, 0}}, .identity = {}, .cpus = 8};
-  surroundings.clusters["hgx"] = {
+  inventory.clusters["hgx"] = {
       .name = "hgx", .gpus = {{"h100_80gb", 8, 4}}, .identity = {{"env.A", "1"}}, .cpus = 0};
-  surroundings.clusters["mixed"] = {.name = "mixed",
-                                    .gpus = {{"h100_80gb", 8, 1}, {"a100_40gb", 4, 2}},
-                                    .identity = {},
-                                    .cpus = 0};
-  surroundings.clusters["farm"] = {
-      .name = "farm", .gpus = {{"cpu", 2, 4}}, .identity = {}, .cpus = 0};
+  inventory.clusters["mixed"] = {.name = "mixed",
+                                 .gpus = {{"h100_80gb", 8, 1}, {"a100_40gb", 4, 2}},
+                                 .identity = {},
+                                 .cpus = 0};
+  inventory.clusters["farm"] = {.name = "farm", .gpus = {{"cpu", 2, 4}}, .identity = {}, .cpus = 0};
   hardware::Gpu a100{.name = "a100_40gb",
                      .match = {},
                      .not_match = {},
@@ -45,8 +44,8 @@ inline sweep::Surroundings small_surroundings() {
                      .reserve_gib = 1,
                      .peak_tflops = {{"amp_bf16", 312}, {"amp_fp8", std::nullopt}},
                      .source = {}};
-  surroundings.catalogue.gpus.push_back(a100);
-  return surroundings;
+  inventory.catalogue.gpus.push_back(a100);
+  return inventory;
 }
 
 inline sweep::Grid grid_of(const std::string& yaml) {
@@ -54,7 +53,7 @@ inline sweep::Grid grid_of(const std::string& yaml) {
 }
 
 inline sweep::Expansion expanded(const std::string& yaml) {
-  return sweep::expand(grid_of(yaml), small_surroundings());
+  return sweep::expand(grid_of(yaml), small_inventory());
 }
 
 }  // namespace tessera::test

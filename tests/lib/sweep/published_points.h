@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lib/model/model_file.h"
-#include "lib/sweep/point.h"
+#include "lib/point/point.h"
 #include "tests/csv.h"
 
 namespace tessera::test {

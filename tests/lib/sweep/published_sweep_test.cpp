@@ -5,7 +5,7 @@
 #include <set>
 
 #include "lib/base/process.h"
-#include "lib/cluster/surroundings.h"
+#include "lib/cluster/inventory.h"
 #include "lib/sweep/sweep_file.h"
 #include "tests/csv.h"
 
@@ -26,8 +26,8 @@ TEST_CASE("the published sweep is the published rows, each with its settings") {
   REQUIRE(published.size() == 216);
 
   const Grid grid = read_sweep("yamls/sweeps/mpt-published.yaml");
-  const auto loaded = cluster::load_surroundings(grid, "");
-  const Expansion expansion = expand(grid, loaded.surroundings);
+  const auto loaded = cluster::load_inventory(grid, "");
+  const Expansion expansion = expand(grid, loaded.inventory);
   CHECK(expansion.dropped.empty());
   CHECK(expansion.notes.empty());
   CHECK(expansion.points.size() == 216);
@@ -51,8 +51,8 @@ TEST_CASE("the published sweep is the published rows, each with its settings") {
 
 TEST_CASE("the quickstart sweep is 16 points of this machine's CPU") {
   const Grid grid = read_sweep("yamls/sweeps/quickstart.yaml");
-  const auto loaded = cluster::load_surroundings(grid, "");
-  const Expansion expansion = expand(grid, loaded.surroundings);
+  const auto loaded = cluster::load_inventory(grid, "");
+  const Expansion expansion = expand(grid, loaded.inventory);
   CHECK(expansion.points.size() == 16);
   CHECK(expansion.dropped.empty());
   for (const Planned& each : expansion.points) {

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "lib/sweep/identity.h"
+#include "lib/point/identity.h"
 #include "tests/lib/sweep/grids.h"
 
 using namespace tessera;
@@ -104,7 +104,7 @@ TEST_CASE("a large sweep is planned, a larger one than kMostPoints refused") {
       "matrix: {seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], steps: [11, 12, 13, 14, 15, 16, 17, 18, 19, "
       "20], warmup: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], threads: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "
       "gpus: 1}\nbatch: {samples: [1, 2]}\n");
-  CHECK(expand(large, test::small_surroundings()).points.size() == 20000);
+  CHECK(expand(large, test::small_inventory()).points.size() == 20000);
   const std::string ten = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]";
   CHECK_THROWS_AS(test::expanded(fmt::format("matrix: {{seed: {0}, threads: {0}, gpus: {0}, "
                                              "seq_len: {0}, env.A: {0}, env.B: {0}, env.C: {0}}}\n"

@@ -36,7 +36,7 @@ repeats: 3
 limits: {time: auto, max_in_flight: 16, max_gpu_hours: 400, pack: 2h, stop_axis_after_oom: microbatch_size}
 )";
 
-std::string fault(const std::string& yaml) {
+std::string fault_of_file(const std::string& yaml) {
   try {
     test::grid_of(yaml);
   } catch (const Error& error) {
@@ -73,52 +73,56 @@ TEST_CASE("a sweep without matrix and zip has no grid") {
 }
 
 TEST_CASE("faults of a sweep file have their place") {
-  CHECK(fault("matrixx: {model: 7b}\n") ==
+  CHECK(fault_of_file("matrixx: {model: 7b}\n") ==
         "s.yaml:2:1: unknown key 'matrixx' in a sweep; did you mean matrix?");
-  CHECK(fault("matrix: {modle: 7b}\n") == "s.yaml:2:10: 'modle' is no axis; did you mean model?");
-  CHECK(fault("matrix: {model: 7b, model: 13b}\n") ==
+  CHECK(fault_of_file("matrix: {modle: 7b}\n") ==
+        "s.yaml:2:10: 'modle' is no axis; did you mean model?");
+  CHECK(fault_of_file("matrix: {model: 7b, model: 13b}\n") ==
         "s.yaml:2:21: key 'model' stands twice in this mapping; keep one of them");
-  CHECK(fault("matrix: {seq_len: [2048, 011]}\n") ==
+  CHECK(fault_of_file("matrix: {seq_len: [2048, 011]}\n") ==
         "s.yaml:2:26: '011' has a leading zero; write a decimal integer or 2^n");
-  CHECK(fault("matrix: {seq_len: 2^-3}\n") ==
+  CHECK(fault_of_file("matrix: {seq_len: 2^-3}\n") ==
         "s.yaml:2:19: '2^-3' has a negative exponent; write a decimal integer or 2^n");
-  CHECK(fault("matrix: {seq_len: [2^63]}\n") ==
+  CHECK(fault_of_file("matrix: {seq_len: [2^63]}\n") ==
         "s.yaml:2:20: '2^63' does not fit 64 bits; write a decimal integer or 2^n");
-  CHECK(fault("matrix: {seq_len: long}\n") ==
+  CHECK(fault_of_file("matrix: {seq_len: long}\n") ==
         "s.yaml:2:19: 'long' is not a decimal integer; write a decimal integer or 2^n");
-  CHECK(fault("matrix: {seq_len: []}\n").find("the list is empty") != std::string::npos);
-  CHECK(fault("matrix: [7b]\n") == "s.yaml:2:9: a list where the matrix (a mapping) belongs");
-  CHECK(fault("matrix: {model: 7b}\nzip: [{model: [a], seq_len: [1]}]\n") ==
+  CHECK(fault_of_file("matrix: {seq_len: []}\n").find("the list is empty") != std::string::npos);
+  CHECK(fault_of_file("matrix: [7b]\n") ==
+        "s.yaml:2:9: a list where the matrix (a mapping) belongs");
+  CHECK(fault_of_file("matrix: {model: 7b}\nzip: [{model: [a], seq_len: [1]}]\n") ==
         "s.yaml:3:8: 'model' is given twice; keep one of them");
-  CHECK(fault("matrix: {model: 7b, global_batch: 8}\nbatch: {samples: 8}\n") ==
+  CHECK(fault_of_file("matrix: {model: 7b, global_batch: 8}\nbatch: {samples: 8}\n") ==
         "s.yaml:3:1: 'batch' is given twice; batch and global_batch are the same axis");
-  CHECK(fault("zip: [{seq_len: [1, 2], gpus: [1]}]\n") ==
+  CHECK(fault_of_file("zip: [{seq_len: [1, 2], gpus: [1]}]\n") ==
         "s.yaml:2:31: 'gpus' has 1 values where 'seq_len' has 2; the lists of a zip group are "
         "equally long");
-  CHECK(fault("exclude: [{reason: x}]\n").find("either a partial point or an expression") !=
+  CHECK(fault_of_file("exclude: [{reason: x}]\n").find("either a partial point or an expression") !=
         std::string::npos);
-  CHECK(fault("exclude: [{when: \"gpus == 1\", gpus: 2}]\n").find("either a partial") !=
+  CHECK(fault_of_file("exclude: [{when: \"gpus == 1\", gpus: 2}]\n").find("either a partial") !=
         std::string::npos);
-  CHECK(fault("overrides: [{when: \"gpu == 8\", set: {gpus: 1}}]\n") ==
+  CHECK(fault_of_file("overrides: [{when: \"gpu == 8\", set: {gpus: 1}}]\n") ==
         "s.yaml:2:20: column 5 of the expression: text is compared with a number");
-  CHECK(fault("overrides: [{set: {gpus: 1}}]\n") == "s.yaml:2:13: an override lacks 'when'");
-  CHECK(fault("overrides: [{when: \"true\", set: {gpus: [1, 2]}}]\n") ==
+  CHECK(fault_of_file("overrides: [{set: {gpus: 1}}]\n") ==
+        "s.yaml:2:13: an override lacks 'when'");
+  CHECK(fault_of_file("overrides: [{when: \"true\", set: {gpus: [1, 2]}}]\n") ==
         "s.yaml:2:40: a list where an integer belongs");
-  CHECK(fault("overrides: {}\n") == "s.yaml:2:12: overrides must be a list");
-  CHECK(fault("repeats: 0\n") == "s.yaml:2:10: 0 is out of range; from 1 to 99");
-  CHECK(fault("limits: {pack: 2}\n") ==
+  CHECK(fault_of_file("overrides: {}\n") == "s.yaml:2:12: overrides must be a list");
+  CHECK(fault_of_file("repeats: 0\n") == "s.yaml:2:10: 0 is out of range; from 1 to 99");
+  CHECK(fault_of_file("limits: {pack: 2}\n") ==
         "s.yaml:2:16: '2' is no duration; write it like 90s, 30m, 2h, 1h30m or 04:00:00");
-  CHECK(fault("limits: {stop_axis_after_oom: micro}\n").find("'micro' cannot be stopped at") !=
+  CHECK(fault_of_file("limits: {stop_axis_after_oom: micro}\n")
+            .find("'micro' cannot be stopped at") != std::string::npos);
+  CHECK(fault_of_file("limits: {max_gpu_hours: -1}\n").find("is not positive") !=
         std::string::npos);
-  CHECK(fault("limits: {max_gpu_hours: -1}\n").find("is not positive") != std::string::npos);
-  CHECK(fault("tessera_sweep: 1\n").find("stands twice") != std::string::npos);
+  CHECK(fault_of_file("tessera_sweep: 1\n").find("stands twice") != std::string::npos);
 }
 
 TEST_CASE("a file cut at any byte is read or refused, with one line") {
   const std::string whole = kWhole;
   int refused = 0;
   for (std::size_t length = 0; length < whole.size(); ++length) {
-    const std::string line = fault(whole.substr(0, length));
+    const std::string line = fault_of_file(whole.substr(0, length));
     if (line == "no error") continue;
     ++refused;
     CHECK(line.starts_with("s.yaml:"));

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "tests/trainer/comm/meeting.h"
-#include "trainer/comm/gloo.h"
+#include "trainer/comm/gloo/gloo.h"
 #include "trainer/comm/threads.h"
 
 namespace tessera::trainer::test {

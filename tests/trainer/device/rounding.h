@@ -33,6 +33,9 @@ using WrongWays = std::map<std::string, Values>;
 void check_rounded_once(const Values& stored, const Exact& exact, const WrongWays& wrong = {});
 
 // Element by element.
+inline double added(double x, double y) {
+  return x + y;
+}
 Values map(const Values& x, const std::function<double(double)>& f);
 Values map(const Values& x, const Values& y, const std::function<double(double, double)>& f);
 Values to_bf16(const Values& x);

@@ -163,7 +163,7 @@ Backward backward(const Values& qkv, const Values& out, const Values& lse, const
   return b;
 }
 
-Values times(const Values& x, double factor) {
+Values scaled_by(const Values& x, double factor) {
   return map(x, [factor](double value) { return value * factor; });
 }
 
@@ -233,7 +233,7 @@ TEST_CASE(
     const bool rounds = bench.tested().rounds_probabilities;
     const Expected& e = rounds ? in_bf16 : in_f32;
     const auto slack = [&](const Values& size, const Values& doubt) {
-      return map(times(size, 0x1p-18), doubt,
+      return map(scaled_by(size, 0x1p-18), doubt,
                  [&](double x, double y) { return rounds ? x + y : x; });
     };
     const Tensor input = bench.in(bf16, kAllRows, kWidth, qkv);

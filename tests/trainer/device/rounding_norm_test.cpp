@@ -17,10 +17,6 @@ constexpr std::int64_t kRows = 23;
 constexpr std::int64_t kCols = 67;
 constexpr double kEps = 1e-5;
 
-double added(double x, double y) {
-  return x + y;
-}
-
 struct Statistics {
   Values mean;  // zeros for RMSNorm
   Values rstd;

@@ -15,10 +15,6 @@ namespace {
 
 using enum DType;
 
-double added(double x, double y) {
-  return x + y;
-}
-
 // op(A) op(B), with terms from <= l < to of the inner dimension.
 struct Product {
   std::int64_t m, n, k;

@@ -21,7 +21,7 @@ using enum Stream;
 namespace {
 
 // Addresses only: a trace reads no memory.
-std::span<const std::byte> at(std::uintptr_t begin, std::size_t size) {
+std::span<const std::byte> range(std::uintptr_t begin, std::size_t size) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return {reinterpret_cast<const std::byte*>(0x10000 + begin), size};
 }
@@ -63,28 +63,29 @@ TEST_CASE("ranges conflict where they overlap and one is written") {
       CAPTURE(first);
       CAPTURE(second);
       const bool either = first || second;
-      CHECK(conflict(first, at(100, 10), second, at(100, 10)) == either);
-      CHECK(conflict(first, at(100, 10), second, at(109, 10)) == either);
-      CHECK(conflict(first, at(100, 10), second, at(91, 10)) == either);
-      CHECK(conflict(first, at(100, 10), second, at(103, 2)) == either);
-      CHECK(conflict(first, at(103, 2), second, at(100, 10)) == either);
+      CHECK(conflict(first, range(100, 10), second, range(100, 10)) == either);
+      CHECK(conflict(first, range(100, 10), second, range(109, 10)) == either);
+      CHECK(conflict(first, range(100, 10), second, range(91, 10)) == either);
+      CHECK(conflict(first, range(100, 10), second, range(103, 2)) == either);
+      CHECK(conflict(first, range(103, 2), second, range(100, 10)) == either);
       // Touching, apart, empty.
-      CHECK(!conflict(first, at(100, 10), second, at(110, 10)));
-      CHECK(!conflict(first, at(100, 10), second, at(90, 10)));
-      CHECK(!conflict(first, at(100, 10), second, at(200, 1)));
-      CHECK(!conflict(first, at(100, 10), second, at(105, 0)));
-      CHECK(!conflict(first, at(105, 0), second, at(100, 10)));
+      CHECK(!conflict(first, range(100, 10), second, range(110, 10)));
+      CHECK(!conflict(first, range(100, 10), second, range(90, 10)));
+      CHECK(!conflict(first, range(100, 10), second, range(200, 1)));
+      CHECK(!conflict(first, range(100, 10), second, range(105, 0)));
+      CHECK(!conflict(first, range(105, 0), second, range(100, 10)));
     }
   }
 }
 
 TEST_CASE("a race says who does what to which bytes, and which wait is missing") {
   Trace trace;
-  trace.name(at(0, 1000), "the device pool");
-  trace.name(at(96, 64), "slot 1");
-  trace.touch(compute, {at(0, 8)}, {at(100, 10), at(200, 4)}, "gemm", Tag{3, 1, Phase::backward});
-  trace.touch(gather, {}, {at(500, 1)}, "all_gather");
-  trace.touch(gather, {}, {at(106, 10), at(202, 1)}, "all_gather", Tag{4, 1, Phase::forward});
+  trace.name(range(0, 1000), "the device pool");
+  trace.name(range(96, 64), "slot 1");
+  trace.touch(compute, {range(0, 8)}, {range(100, 10), range(200, 4)}, "gemm",
+              Tag{3, 1, Phase::backward});
+  trace.touch(gather, {}, {range(500, 1)}, "all_gather");
+  trace.touch(gather, {}, {range(106, 10), range(202, 1)}, "all_gather", Tag{4, 1, Phase::forward});
   REQUIRE(trace.races().size() == 1);
   const Race& race = trace.races()[0];
   CHECK(race.first.stream == compute);
@@ -104,7 +105,7 @@ TEST_CASE("a race says who does what to which bytes, and which wait is missing")
         "them, and nothing orders the two; (and 1 bytes elsewhere) stream gather must first wait "
         "for an event that stream compute records after that gemm\n");
 
-  trace.host_access({at(500, 1)}, {}, "result");
+  trace.host_access({range(500, 1)}, {}, "result");
   REQUIRE(trace.races().size() == 2);
   CHECK(!trace.races()[1].second.stream);
   CHECK(to_text(trace.races()[1]) ==
@@ -115,17 +116,17 @@ TEST_CASE("a race says who does what to which bytes, and which wait is missing")
 
 TEST_CASE("an overlap of several pieces is one race, and few races are kept but all are counted") {
   Trace trace(2);
-  for (std::size_t row = 0; row < 10; ++row) trace.touch(compute, {}, {at(row * 8, 8)}, "row");
-  trace.touch(gather, {at(0, 80)}, {at(0, 80)}, "all");
+  for (std::size_t row = 0; row < 10; ++row) trace.touch(compute, {}, {range(row * 8, 8)}, "row");
+  trace.touch(gather, {range(0, 80)}, {range(0, 80)}, "all");
   CHECK(trace.race_count() == 10);
   REQUIRE(trace.races().size() == 2);
   CHECK(trace.races()[1].bytes == 8);  // read and written, but the same bytes
   CHECK(trace.text().ends_with("and 8 more\n"));
 
   Trace pieces;
-  pieces.touch(compute, {}, {at(0, 8), at(8, 8), at(32, 8)}, "rows");
-  pieces.touch(compute, {at(4, 30)}, {}, "splits them");
-  pieces.touch(gather, {at(0, 80)}, {}, "all");
+  pieces.touch(compute, {}, {range(0, 8), range(8, 8), range(32, 8)}, "rows");
+  pieces.touch(compute, {range(4, 30)}, {}, "splits them");
+  pieces.touch(gather, {range(0, 80)}, {}, "all");
   REQUIRE(pieces.race_count() == 1);
   CHECK(offset(pieces.races()[0]) == 0);
   CHECK(pieces.races()[0].overlap.size() == 16);
@@ -153,12 +154,12 @@ TEST_CASE("events order streams, also through a third") {
   // The event that gather waits for, the one that compute waits for; compute reads what copy wrote.
   const auto races = [](std::optional<Event> first, std::optional<Event> second) {
     Trace trace;
-    trace.touch(copy, {}, {at(0, 8)}, "write");
+    trace.touch(copy, {}, {range(0, 8)}, "write");
     trace.record(copy, 1);
     if (first) trace.wait(gather, *first);
     trace.record(gather, 2);
     if (second) trace.wait(compute, *second);
-    trace.touch(compute, {at(0, 8)}, {}, "read");
+    trace.touch(compute, {range(0, 8)}, {}, "read");
     return trace.race_count();
   };
   CHECK(races(1, 2) == 0);
@@ -170,45 +171,45 @@ TEST_CASE("events order streams, also through a third") {
 
 TEST_CASE("a wait means the record last issued before it") {
   Trace trace;
-  trace.touch(gather, {}, {at(0, 8)}, "one");
+  trace.touch(gather, {}, {range(0, 8)}, "one");
   trace.record(gather, 1);
   trace.wait(compute, 1);
-  trace.touch(gather, {}, {at(8, 8)}, "two");
+  trace.touch(gather, {}, {range(8, 8)}, "two");
   trace.record(gather, 1);
-  trace.touch(compute, {at(0, 8)}, {}, "read");
+  trace.touch(compute, {range(0, 8)}, {}, "read");
   CHECK(trace.race_count() == 0);
-  trace.touch(compute, {at(8, 8)}, {}, "read");  // the older record was before "two"
+  trace.touch(compute, {range(8, 8)}, {}, "read");  // the older record was before "two"
   CHECK(trace.race_count() == 1);
   trace.wait(reduce, 1);
-  trace.touch(reduce, {at(0, 16)}, {}, "read");
+  trace.touch(reduce, {range(0, 16)}, {}, "read");
   CHECK(trace.race_count() == 1);
 
   // Recorded anew by a stream that knows nothing of the first.
   Trace other;
-  other.touch(gather, {}, {at(0, 8)}, "one");
+  other.touch(gather, {}, {range(0, 8)}, "one");
   other.record(gather, 1);
   other.record(copy, 1);
   other.wait(compute, 1);
-  other.touch(compute, {at(0, 8)}, {}, "read");
+  other.touch(compute, {range(0, 8)}, {}, "read");
   CHECK(other.race_count() == 1);
 }
 
 TEST_CASE("work comes after what the host did before its issue; the host must wait") {
   Trace trace;
-  trace.host_access({}, {at(0, 8)}, "fill");
-  trace.touch(copy, {at(0, 8)}, {at(100, 8)}, "copy");
+  trace.host_access({}, {range(0, 8)}, "fill");
+  trace.touch(copy, {range(0, 8)}, {range(100, 8)}, "copy");
   trace.record(copy, 1);
   CHECK(trace.race_count() == 0);
-  trace.host_access({at(0, 8)}, {}, "look");  // both read
+  trace.host_access({range(0, 8)}, {}, "look");  // both read
   CHECK(trace.race_count() == 0);
   SUBCASE("without a wait") {
-    trace.host_access({}, {at(0, 8)}, "fill");
+    trace.host_access({}, {range(0, 8)}, "fill");
     CHECK(trace.race_count() == 1);
   }
   SUBCASE("with a wait, which what is issued afterwards knows of") {
     trace.host_wait(1);
-    trace.host_access({}, {at(0, 8)}, "fill");
-    trace.touch(compute, {at(100, 8)}, {}, "read");
+    trace.host_access({}, {range(0, 8)}, "fill");
+    trace.touch(compute, {range(100, 8)}, {}, "read");
     CHECK(trace.race_count() == 0);
   }
 }
@@ -302,7 +303,7 @@ TEST_CASE("races are what the definition says") {
       const Step& step = schedule[i];
       const Trace::Ranges none;
       const Trace::Ranges all{
-          at(static_cast<std::uintptr_t>(step.begin), static_cast<std::size_t>(step.size))};
+          range(static_cast<std::uintptr_t>(step.begin), static_cast<std::size_t>(step.size))};
       const auto& reads = step.writes ? none : all;
       const auto& writes = step.writes ? all : none;
       switch (step.kind) {

@@ -27,8 +27,8 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "trainer/launch/local_ranks.h"
+#include "trainer/launch/open_store.h"
 #include "trainer/launch/place.h"
-#include "trainer/launch/store.h"
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "lib/base/file.h"
+#include "trainer/launch/open_store.h"
 #include "trainer/launch/rendezvous.h"
 
 namespace tessera::trainer::test {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/error.h"
+#include "trainer/launch/place.h"
 #include "trainer/launch/store.h"
 
 namespace tessera::trainer::test {

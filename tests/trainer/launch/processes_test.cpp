@@ -14,6 +14,7 @@
 #include "lib/base/file.h"
 #include "tests/temporary.h"
 #include "tests/trainer/launch/meeting.h"
+#include "trainer/launch/open_store.h"
 #include "trainer/launch/sockets.h"
 
 using namespace tessera;

@@ -1,5 +1,3 @@
-#include "trainer/launch/store.h"
-
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -15,6 +13,7 @@
 #include "lib/base/file.h"
 #include "tests/temporary.h"
 #include "tests/trainer/launch/meeting.h"
+#include "trainer/launch/open_store.h"
 #include "trainer/launch/rendezvous.h"
 #include "trainer/launch/sockets.h"
 #include "trainer/launch/store_sides.h"

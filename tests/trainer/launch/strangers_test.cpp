@@ -12,6 +12,7 @@
 #include "lib/base/file.h"
 #include "tests/temporary.h"
 #include "tests/trainer/launch/meeting.h"
+#include "trainer/launch/open_store.h"
 #include "trainer/launch/rendezvous.h"
 #include "trainer/launch/sockets.h"
 #include "trainer/launch/store_sides.h"

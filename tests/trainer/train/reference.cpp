@@ -10,8 +10,6 @@ namespace tessera::trainer::test {
 
 namespace {
 
-using Json = nlohmann::json;
-
 template <class T>
 std::vector<T> slice(const std::string& bytes, std::size_t offset, std::size_t count) {
   std::vector<T> values(count);
@@ -19,7 +17,7 @@ std::vector<T> slice(const std::string& bytes, std::size_t offset, std::size_t c
   return values;
 }
 
-Setup setup_of(const Json& shape) {
+Setup setup_of(const nlohmann::json& shape) {
   const auto number = [&](const char* key) { return shape.at(key).get<std::int64_t>(); };
   const auto named = [&]<class E>(E& value, const char* key) {
     value = from_text<E>(shape.at(key).get<std::string>()).value();
@@ -77,9 +75,9 @@ TokenSource Reference::source() const {
 }
 
 std::vector<Reference> read_references() {
-  const Json index = Json::parse(read_file("tests/data/reference/index.json"));
+  const nlohmann::json index = nlohmann::json::parse(read_file("tests/data/reference/index.json"));
   std::vector<Reference> references;
-  for (const Json& shape : index.at("shapes")) {
+  for (const nlohmann::json& shape : index.at("shapes")) {
     Reference reference;
     reference.name = shape.at("name").get<std::string>();
     reference.setup = setup_of(shape);
@@ -87,7 +85,7 @@ std::vector<Reference> read_references() {
     reference.losses = shape.at("losses").get<std::vector<double>>();
     reference.grad_norms = shape.at("grad_norms").get<std::vector<double>>();
     const std::string bytes = read_file("tests/data/reference/" + reference.name + ".bin");
-    for (const Json& entry : shape.at("parameters")) {
+    for (const nlohmann::json& entry : shape.at("parameters")) {
       ReferenceParameter parameter;
       take_name(entry.at("name").get<std::string>(), shape.at("n_layers").get<std::int64_t>(),
                 parameter);

@@ -11,13 +11,14 @@
 #include "lib/base/error.h"
 #include "lib/memory/scratch.h"
 #include "trainer/device/check.h"
-#include "trainer/device/cuda/attention.h"
-#include "trainer/device/cuda/gemm.h"
-#include "trainer/device/cuda/gemm_peak.h"
+#include "trainer/device/cuda/attention/attention.h"
+#include "trainer/device/cuda/gemm/gemm.h"
+#include "trainer/device/cuda/gemm/gemm_cache.h"
+#include "trainer/device/cuda/gemm/gemm_peak.h"
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/nvml.h"
-#include "trainer/device/cuda/presence.h"
-#include "trainer/device/cuda/runtime.h"
+#include "trainer/device/cuda/libraries/nvml.h"
+#include "trainer/device/cuda/libraries/presence.h"
+#include "trainer/device/cuda/libraries/runtime.h"
 #include "trainer/device/cuda/workspace.h"
 #include "trainer/device/fields.h"
 #include "trainer/device/fingerprint.h"
@@ -377,6 +378,10 @@ class CudaDevice final : public Gpu {
 };
 
 }  // namespace
+
+std::filesystem::path default_choice_cache() {
+  return cuda::default_gemm_cache();
+}
 
 std::unique_ptr<Gpu> open_gpu(const GpuOptions& options) {
   return std::make_unique<CudaDevice>(options);

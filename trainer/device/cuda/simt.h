@@ -34,7 +34,7 @@
 #else
 #include <cstring>
 
-#include "trainer/device/cuda/emulator.h"
+#include "trainer/device/cuda/emulator/emulator.h"
 
 #define TESSERA_SIMT emulated
 #define SIMT_KERNEL(...)

@@ -1,0 +1,110 @@
+#include "apps/submit/cli/init_verb.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+
+#include "lib/base/error.h"
+#include "lib/base/file.h"
+#include "lib/base/tree.h"
+#include "lib/cluster/cluster_file.h"
+#include "lib/cluster/cluster_folders.h"
+#include "lib/cluster/make_scheduler.h"
+#include "lib/cluster/slurm/site.h"
+#include "lib/cluster/slurm/template.h"
+#include "lib/hardware/catalogue.h"
+#include "lib/model/data_folder.h"
+
+namespace tessera::apps {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kVerb = "submit init";
+
+// It is a file's name, stands in tables, and `-c a,b` would be two.
+std::string cluster_name(const SubmitRequest& request) {
+  if (!request.project.empty())
+    throw Error(ExitCode::usage, "--project", "does not go with the verb init");
+  if (request.names.empty())
+    throw Error(ExitCode::usage, kVerb, "what shall the cluster be called?",
+                "write submit init NAME, then -c NAME names it");
+  if (request.names.size() > 1)
+    throw Error(ExitCode::usage, request.names[1], "init takes one name", "leave it out");
+  const std::string& name = request.names.front();
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0; };
+  const bool fits =
+      !name.empty() && is_letter(static_cast<unsigned char>(name.front())) &&
+      std::ranges::all_of(name, [&](char c) {
+        return is_letter(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+      });
+  if (!fits || name.ends_with(".yaml"))
+    throw Error(ExitCode::usage, kVerb, fmt::format("'{}' is no name of a cluster", name),
+                "letters, digits, dots, underscores and dashes, beginning with a letter or digit; "
+                "the file is NAME.yaml");
+  if (is_file(data_folder() / "clusters" / (name + ".yaml")))
+    throw Error(ExitCode::usage, kVerb, fmt::format("'{}' is a built-in cluster", name),
+                "take another name");
+  return name;
+}
+
+fs::path workspace_of(const SubmitRequest& request) {
+  fs::path folder = request.workspace;
+  const char* variable = std::getenv("TESSERA_WORKSPACE");
+  if (folder.empty() && variable != nullptr) folder = variable;
+  if (folder.empty()) folder = "runs";
+  folder = fs::absolute(folder).lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+}  // namespace
+
+int run_init(const SubmitRequest& request) {
+  const std::string name = cluster_name(request);
+  const fs::path folder = cluster::user_cluster_folder();
+  if (folder.empty())
+    throw Error(ExitCode::io, "HOME", "is not set, so there is no folder for cluster files",
+                "set it, or XDG_CONFIG_HOME");
+  const fs::path file = folder / (name + ".yaml");
+  std::error_code ignored;
+  if (fs::symlink_status(file, ignored).type() != fs::file_type::not_found)
+    throw Error(ExitCode::conflict, file.string(), "is there already",
+                "edit it, remove it, or take another name");
+  const hardware::Catalogue catalogue = hardware::load_catalogue(request.gpu_catalogue);
+  const cluster::SlurmSite site = cluster::ask_slurm_site();
+  if (site.nodes.empty())
+    throw Error(ExitCode::refused, "sinfo", "shows no partition that you may use",
+                "ask those who run the cluster for access");
+  const cluster::ClusterTemplate draft =
+      cluster::cluster_template(site, catalogue,
+                                {.name = name,
+                                 .partition = request.partition,
+                                 .workspace = workspace_of(request).string(),
+                                 .trainer = cluster::local_trainer({}).string()});
+  // What is written can be read, whatever names the site has.
+  const cluster::Cluster written =
+      cluster::parse_cluster(parse_yaml(draft.yaml, file.string()), file.string());
+  make_directories(folder);
+  write_file_atomically(file, draft.yaml);
+
+  fmt::print("{}: partition {} of {}, {} node{}, {}\n", file.string(), draft.partition,
+             site.name.empty() ? "Slurm" : site.name, draft.nodes, draft.nodes == 1 ? "" : "s",
+             draft.gpus.empty() ? "no GPU set" : fmt::format("{}", fmt::join(draft.gpus, ", ")));
+  if (!draft.open.empty())
+    fmt::print("Which GPU this is, you must say in the file: {}\n", fmt::join(draft.open, ", "));
+  fmt::print("Runs go to {}, the trainer is {}: nodes must see both under these paths.\n",
+             written.workspace, written.trainer.path);
+  fmt::print(
+      "Next:\n  ${{EDITOR:-vi}} {}\n  submit doctor -c {}\n  submit -m cpu-2m -s 7 8 --batch_sizes "
+      "4 "
+      "--microbatch_size 1 -t fp32 -c {} --gpu_types cpu --set threads=1\n",
+      file.string(), name, name);
+  return 0;
+}
+
+}  // namespace tessera::apps

@@ -1,0 +1,25 @@
+// Prints plans: a table for people, JSON for programs.
+#pragma once
+
+#include <string>
+
+#include "apps/submit/plan/plan.h"
+
+namespace tessera::apps {
+
+// 13 columns, and one for each other axis that varies. 40 points, then counts per axis; `all_rows`:
+// every point. Drops with their reasons at the end, then how to go on: with --RUN, or what it would
+// refuse (`obstacle`, empty if nothing).
+std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle);
+
+// The drops by reason, a line each; the first ten of a reason unless `all_rows`. "" if none is.
+std::string drop_lines(const Plan& plan, bool all_rows);
+
+// {"points":[{"id","label","slug","microbatch" (what an automatic one
+// became),"point"}],"dropped":[{"reason","detail","label","values"}]}, one point or drop a line.
+std::string plan_json(const Plan& plan);
+
+// "3 dropped: 2 batch, 1 cluster", or "" if none is.
+std::string drop_summary(const Plan& plan);
+
+}  // namespace tessera::apps

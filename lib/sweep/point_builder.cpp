@@ -1,0 +1,360 @@
+#include "lib/sweep/point_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lib/hardware/catalogue.h"
+#include "lib/point/data_path.h"
+#include "lib/point/identity.h"
+#include "lib/schedule/config.h"
+
+namespace tessera::sweep {
+
+namespace {
+
+constexpr std::size_t kLongestPoint = 2500;
+
+// What a point has that nobody said otherwise.
+const std::map<std::string, Scalar, std::less<>>& tool_defaults() {
+  static const auto* const defaults = [] {
+    const Point point;
+    const auto text = [](std::string_view value) { return Scalar(std::string(value)); };
+    return new std::map<std::string, Scalar, std::less<>>{
+        {"cluster", text("local")},
+        {"microbatch_size", std::monostate{}},
+        {"precision", text(to_text(point.precision))},
+        {"mixed_precision", text(to_text(point.mixed_precision))},
+        {"sharding_strategy", text(to_text(point.sharding_strategy))},
+        {"hybrid_group", point.hybrid_group},
+        {"activation_checkpointing", text(to_text(point.activation_checkpointing))},
+        {"checkpointing_blocks", text(point.checkpointing_blocks)},
+        {"activation_cpu_offload", point.activation_cpu_offload},
+        {"attention", text(to_text(point.attention))},
+        {"steps", point.steps},
+        {"warmup", point.warmup},
+        {"exact_steps", point.exact_steps},
+        {"deterministic", point.deterministic},
+        {"fused_gelu", point.fused_gelu},
+        {"data", text(point.data)},
+        {"seed", static_cast<std::int64_t>(point.seed)},
+    };
+  }();
+  return *defaults;
+}
+
+// No less than the bytes of the point's JSON, without writing it.
+std::size_t most_bytes(const Point& point) {
+  constexpr std::size_t kOfFixedMembers = 1500;  // names, numbers and words, each at its longest
+  constexpr std::size_t kOfCharacter = 6;        // "\u001f"
+  std::size_t characters = point.gpu.size() + point.cluster.size() + point.data.size() +
+                           point.checkpointing_blocks.size();
+  for (const auto* texts : {&point.env, &point.identity}) {
+    for (const auto& [key, value] : *texts) characters += key.size() + value.size() + 1;
+  }
+  return kOfFixedMembers + kOfCharacter * characters;
+}
+
+std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  constexpr std::int64_t kLargestProduct = std::int64_t{1} << 40;
+  if (__builtin_mul_overflow(a, b, &result) || result > kLargestProduct) return std::nullopt;
+  return result;
+}
+
+}  // namespace
+
+PointBuilder::PointBuilder(const Inventory& inventory, std::string where)
+    : inventory_(&inventory), where_(std::move(where)) {}
+
+const Scalar& PointBuilder::required(std::string_view key, std::string_view flag) const {
+  const auto found = values_.find(key);
+  if (found == values_.end()) {
+    throw Error(ExitCode::input, where_, fmt::format("a point lacks '{}'", key),
+                fmt::format("give {} or set it in the sweep file", flag));
+  }
+  return found->second;
+}
+
+const model::Model& PointBuilder::model() const {
+  const auto found = inventory_->models.find(get<std::string>("model"));
+  if (found == inventory_->models.end()) {
+    throw Error(ExitCode::input, where_,
+                fmt::format("unknown model '{}'", get<std::string>("model")));
+  }
+  return found->second;
+}
+
+const ClusterView& PointBuilder::cluster() const {
+  const auto found = inventory_->clusters.find(get<std::string>("cluster"));
+  if (found == inventory_->clusters.end()) {
+    throw Error(ExitCode::input, where_,
+                fmt::format("unknown cluster '{}'", get<std::string>("cluster")));
+  }
+  return found->second;
+}
+
+const ClusterGpu* PointBuilder::cluster_gpu() const {
+  const auto& gpus = cluster().gpus;
+  const auto found = std::ranges::find(gpus, get<std::string>("gpu"), &ClusterGpu::name);
+  return found == gpus.end() ? nullptr : &*found;
+}
+
+void PointBuilder::complete() {
+  for (const auto& [key, value] : tool_defaults()) values_.try_emplace(key, value);
+  required("model", "-m");
+  required("seq_len", "-s or --seq_lens");
+  required("batch", "-b, --batch_sizes or --microbatch_size,");
+  if (!values_.contains("gpu")) {
+    const auto& gpus = cluster().gpus;
+    if (gpus.size() != 1) {
+      throw Error(ExitCode::input, where_,
+                  fmt::format("cluster '{}' has {} kinds of GPU and the point does not say which",
+                              cluster().name, gpus.size()),
+                  "give --gpu_types or set gpu in the sweep file");
+    }
+    values_["gpu"] = gpus.front().name;
+  }
+  if (!values_.contains("gpus")) {
+    const ClusterGpu* gpu = cluster_gpu();
+    const bool on_cpu = get<std::string>("gpu") == "cpu";
+    values_["gpus"] = gpu == nullptr || on_cpu ? std::int64_t{1} : gpu->per_node;
+  }
+}
+
+std::optional<std::int64_t> PointBuilder::microbatch() const {
+  const Scalar& value = values_.find("microbatch_size")->second;
+  if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
+  return std::get<std::int64_t>(value);
+}
+
+std::variant<std::int64_t, std::string> PointBuilder::global_batch() const {
+  const auto& batch = get<Batch>("batch");
+  const auto gpus = get<std::int64_t>("gpus");
+  const auto seq_len = get<std::int64_t>("seq_len");
+  std::optional<std::int64_t> samples;
+  switch (batch.kind) {
+    case Batch::Kind::samples:
+      return batch.count;
+    case Batch::Kind::per_gpu:
+      samples = product(batch.count, gpus);
+      break;
+    case Batch::Kind::tokens:
+      if (batch.count % seq_len != 0) {
+        return fmt::format("{} tokens are no whole number of sequences of {}", batch.count,
+                           seq_len);
+      }
+      return batch.count / seq_len;
+    case Batch::Kind::accum: {
+      if (!microbatch())
+        return fmt::format("accum {} needs a microbatch_size that is not auto", batch.count);
+      samples = product(batch.count, *microbatch());
+      if (samples) samples = product(*samples, gpus);
+      break;
+    }
+  }
+  if (!samples) return std::string("the global batch is beyond 2^40 sequences");
+  return *samples;
+}
+
+// On this machine's CPU, gpus counts ranks: they share what is there. On a cluster they have nodes,
+// as GPUs have.
+bool PointBuilder::ranks_share_machine() const {
+  return get<std::string>("gpu") == "cpu" && cluster().cpus > 0;
+}
+
+std::optional<std::int64_t> PointBuilder::nodes() const {
+  if (ranks_share_machine()) return 1;
+  const ClusterGpu* gpu = cluster_gpu();
+  if (gpu == nullptr) return std::nullopt;
+  return (get<std::int64_t>("gpus") + gpu->per_node - 1) / gpu->per_node;
+}
+
+Operand PointBuilder::lookup(std::string_view name) const {
+  const auto number = [](std::optional<std::int64_t> value) -> Operand {
+    return value ? Operand(static_cast<double>(*value)) : Operand();
+  };
+  if (name == "model") return model().name;
+  if (name == "data") {
+    const auto& data = get<std::string>("data");
+    return names_file(data) ? std::filesystem::path(data).filename().string() : data;
+  }
+  if (name == "cluster") return cluster().name;
+  if (name == "params")
+    return number(model::parameter_count(model().shape, get<std::int64_t>("seq_len")));
+  if (name == "nodes") return number(nodes());
+  if (name == "global_batch" || name == "tokens" || name == "device_batch" || name == "accum") {
+    const auto batch = global_batch();
+    if (!std::holds_alternative<std::int64_t>(batch)) return {};
+    const std::int64_t samples = std::get<std::int64_t>(batch);
+    const std::int64_t device_batch = samples / get<std::int64_t>("gpus");
+    if (name == "global_batch") return number(samples);
+    if (name == "tokens")
+      return static_cast<double>(samples) * static_cast<double>(get<std::int64_t>("seq_len"));
+    if (name == "device_batch") return number(device_batch);
+    if (!microbatch()) return {};
+    return number((device_batch + *microbatch() - 1) / *microbatch());
+  }
+  const auto found = values_.find(name);
+  if (found == values_.end()) return {};
+  const Scalar& value = found->second;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return number(*integer);
+  if (const auto* truth = std::get_if<bool>(&value)) return *truth;
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  return {};
+}
+
+bool PointBuilder::has(const Setting& setting) const {
+  if (setting.key == "batch") {
+    const auto& asked = std::get<Batch>(setting.value);
+    const auto batch = global_batch();
+    if (asked.kind == Batch::Kind::samples && std::holds_alternative<std::int64_t>(batch))
+      return std::get<std::int64_t>(batch) == asked.count;
+    return get<Batch>("batch") == asked;
+  }
+  if (setting.key == "model") {
+    const auto asked = inventory_->models.find(std::get<std::string>(setting.value));
+    const std::string& written = std::get<std::string>(setting.value);
+    return (asked != inventory_->models.end() ? asked->second.name : written) == model().name;
+  }
+  const auto found = values_.find(setting.key);
+  if (found == values_.end()) return std::holds_alternative<std::monostate>(setting.value);
+  return found->second == setting.value;
+}
+
+Dropped PointBuilder::dropped(DropReason reason, std::string detail) const {
+  Dropped drop{.reason = reason, .detail = std::move(detail), .label = model().name, .values = {}};
+  for (const auto& [key, value] : values_) {
+    // Where it is without effect, the point would not have it either (identity.h); what made a
+    // duplicate of it is told.
+    if (key == "fused_gelu" && reason != DropReason::duplicate &&
+        !memory::can_fuse_gelu(model().shape))
+      continue;
+    const auto usual = tool_defaults().find(key);
+    if (usual == tool_defaults().end() || usual->second != value)
+      drop.values.emplace_back(key, scalar_text(key, value));
+  }
+  return drop;
+}
+
+std::optional<Dropped> PointBuilder::cluster_fault() const {
+  const auto& gpu_name = get<std::string>("gpu");
+  const auto gpus = get<std::int64_t>("gpus");
+  const ClusterGpu* gpu = cluster_gpu();
+  if (gpu == nullptr) {
+    return dropped(DropReason::cluster,
+                   fmt::format("cluster {} has no {}", cluster().name, gpu_name));
+  }
+  if (ranks_share_machine()) return std::nullopt;
+  if (gpu->nodes != 0 && gpus > gpu->nodes * gpu->per_node) {
+    return dropped(DropReason::cluster, fmt::format("cluster {} has {} {}", cluster().name,
+                                                    gpu->nodes * gpu->per_node, gpu_name));
+  }
+  if (gpus > gpu->per_node && gpus % gpu->per_node != 0) {
+    return dropped(DropReason::cluster, fmt::format("{} {} are no whole number of nodes of {}",
+                                                    gpus, gpu_name, gpu->per_node));
+  }
+  return std::nullopt;
+}
+
+void PointBuilder::set_environment(Point& point, std::vector<std::string>& unset) const {
+  for (auto at = values_.lower_bound(kEnvironmentPrefix);
+       at != values_.end() && at->first.starts_with(kEnvironmentPrefix); ++at) {
+    const std::string name = at->first.substr(kEnvironmentPrefix.size());
+    if (const auto* text = std::get_if<std::string>(&at->second)) {
+      point.env[name] = *text;
+    } else {
+      unset.push_back(name);
+    }
+  }
+}
+
+std::variant<Planned, Dropped> PointBuilder::resolve() const {
+  if (auto fault = cluster_fault()) return *std::move(fault);
+
+  Point point;
+  point.model = model().shape;
+  point.lr = model().lr;
+  point.seq_len = get<std::int64_t>("seq_len");
+  point.gpus = get<std::int64_t>("gpus");
+  point.nodes = *nodes();
+  point.gpu = get<std::string>("gpu");
+  point.cluster = cluster().name;
+
+  const auto batch = global_batch();
+  if (const auto* fault = std::get_if<std::string>(&batch))
+    return dropped(DropReason::batch, *fault);
+  point.global_batch = std::get<std::int64_t>(batch);
+  if (point.global_batch % point.gpus != 0) {
+    return dropped(DropReason::batch,
+                   fmt::format("a global batch of {} is not divisible by {} {}", point.global_batch,
+                               point.gpus, point.gpu == "cpu" ? "ranks" : "GPUs"));
+  }
+  point.microbatch_size = microbatch().value_or(kAutoMicrobatch);
+
+  point.precision = name<Precision>("precision");
+  point.mixed_precision = name<MixedPrecision>("mixed_precision");
+  point.sharding_strategy = name<Sharding>("sharding_strategy");
+  point.activation_checkpointing = name<Checkpointing>("activation_checkpointing");
+  point.checkpointing_blocks = get<std::string>("checkpointing_blocks");
+  point.activation_cpu_offload = get<bool>("activation_cpu_offload");
+  point.attention = name<Attention>("attention");
+  if (const auto reason = hardware::incapable(inventory_->catalogue, point.gpu, point.precision))
+    return dropped(DropReason::capability, *reason);
+
+  point.hybrid_group = get<std::int64_t>("hybrid_group");
+  if (point.sharding_strategy == Sharding::hybrid_shard) {
+    // Sharded inside a node, replicated across nodes, is what the mode is for.
+    if (point.hybrid_group == 0) point.hybrid_group = point.gpus / point.nodes;
+    if (point.gpus % point.hybrid_group != 0) {
+      return dropped(
+          DropReason::capability,
+          fmt::format("hybrid groups of {} do not divide {} GPUs", point.hybrid_group, point.gpus));
+    }
+  }
+
+  point.steps = get<std::int64_t>("steps");
+  point.warmup = get<std::int64_t>("warmup");
+  if (point.warmup >= point.steps) {
+    throw Error(
+        ExitCode::input, where_,
+        fmt::format("warmup {} of {} steps leaves nothing to measure", point.warmup, point.steps),
+        "give more --steps or a shorter --warmup");
+  }
+  point.exact_steps = get<bool>("exact_steps");
+  point.deterministic = get<bool>("deterministic");
+  point.fused_gelu = get<bool>("fused_gelu");
+  point.data = get<std::string>("data");
+  point.seed = static_cast<std::uint64_t>(get<std::int64_t>("seed"));
+  std::vector<std::string> unset_env;
+  set_environment(point, unset_env);
+  point.identity = cluster().identity;
+  if (point.gpu == "cpu") {
+    const auto threads = values_.find("threads");
+    if (threads != values_.end()) {
+      point.threads = std::get<std::int64_t>(threads->second);
+    } else if (cluster().cpus > 0) {
+      point.threads = std::max<std::int64_t>(1, cluster().cpus / point.gpus);
+    } else {
+      return dropped(DropReason::cluster,
+                     fmt::format("cluster {} does not say how many CPUs a node has, and threads "
+                                 "is not set: --set threads=16 sets it",
+                                 point.cluster));
+    }
+  }
+
+  Planned planned{.point = normalized(std::move(point)),
+                  .label = model().name,
+                  .id = {},
+                  .unset_env = std::move(unset_env)};
+  planned.id = point_id(planned.point);
+  if (most_bytes(planned.point) > kLongestPoint &&
+      point_json(planned.point).size() > kLongestPoint) {
+    throw Error(ExitCode::input, where_,
+                fmt::format("a point is longer than {} bytes", kLongestPoint),
+                "shorten its environment variables");
+  }
+  return planned;
+}
+
+}  // namespace tessera::sweep

@@ -1,0 +1,59 @@
+// cuBLASLt without a GPU: descriptors are the real library's; heuristics and products are made up.
+// The product is what the documentation says of descriptors, by loops over host memory:
+// column-major D = alpha op(A) op(B) + beta C (+ bias along D's rows), with a batch, and of the
+// epilogues GELU by tanh, with its argument as an auxiliary matrix, and the gradient that goes with
+// it. So whoever hands over descriptors and pointers gets the result that a GPU would give for
+// them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/device/cuda/libraries/libraries.h"
+
+namespace tessera::trainer::test {
+
+// One that the heuristics know, in their order.
+struct FakeAlgorithm {
+  int id = 0;
+  double seconds = 1e-3;  // of a launch
+  std::uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
+  std::int32_t split_k = 1;
+  std::size_t workspace_bytes = 0;
+  cublasStatus_t state = CUBLAS_STATUS_SUCCESS;   // in the heuristics' result
+  cublasStatus_t launch = CUBLAS_STATUS_SUCCESS;  // of cublasLtMatmul
+  cublasStatus_t check = CUBLAS_STATUS_SUCCESS;   // of cublasLtMatmulAlgoCheck
+};
+
+struct FakeLaunch {
+  int algorithm = 0;
+  const void* a = nullptr;  // cuBLASLt's A
+  const void* b = nullptr;
+  void* d = nullptr;
+  void* aux = nullptr;  // of the epilogue
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  void* stream = nullptr;
+};
+
+struct FakeGpu {
+  std::vector<FakeAlgorithm> algorithms{{.id = 66}};
+  cublasStatus_t create = CUBLAS_STATUS_SUCCESS;
+  cublasStatus_t heuristic = CUBLAS_STATUS_SUCCESS;
+  bool computes = true;  // else launches take time and write nothing
+
+  int handles = 0;   // created and not destroyed
+  int searches = 0;  // of heuristics
+  double clock = 0;  // seconds of all launches
+  std::vector<FakeLaunch> launches;
+};
+
+// The one that the functions work on; as new.
+FakeGpu& new_fake_gpu();
+cuda::CublasLt fake_cublas_lt();
+
+// What the heuristics give for it.
+cublasLtMatmulAlgo_t fake_algorithm(int id);
+
+}  // namespace tessera::trainer::test

@@ -1,0 +1,231 @@
+#include "trainer/device/cuda/attention/attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "lib/base/error.h"
+#include "trainer/device/cuda/launch.h"
+#include "trainer/device/cuda/workspace.h"
+
+namespace tessera::trainer::cuda {
+
+namespace {
+
+const char* pass_of(const AttentionForward& /*op*/) {
+  return "attention_forward";
+}
+const char* pass_of(const AttentionBackward& /*op*/) {
+  return "attention_backward";
+}
+
+template <class Operation>
+std::string in_words(const Operation& op) {
+  const AttentionShape& s = op.shape;
+  return fmt::format("{} b{} s{} h{}/{} d{} {}{}", pass_of(op), s.batch, s.seq, s.q_heads,
+                     s.kv_heads, s.head_dim, to_text(op.qkv.dtype),
+                     s.alibi_bias_max > 0 ? " alibi" : "");
+}
+
+// Of all matrices of the batch, and no more than 16 bytes are told apart (same_plan).
+int common_alignment(int first, std::int64_t step, DType dtype) {
+  constexpr int kMost = 16;
+  const std::int64_t step_bytes = step * bytes_of(dtype);
+  int alignment = std::min(first, kMost);
+  while (step_bytes % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+GemmShape batched_shape(const BatchedGemm& op, bool tf32) {
+  GemmShape shape = shape_of(op.first, tf32);
+  shape.batch = op.batch;
+  shape.stride_a = op.a_step;
+  shape.stride_b = op.b_step;
+  shape.stride_d = op.d_step;
+  shape.align_a = common_alignment(shape.align_a, op.a_step, op.first.a.dtype);
+  shape.align_b = common_alignment(shape.align_b, op.b_step, op.first.b.dtype);
+  shape.align_d = common_alignment(shape.align_d, op.d_step, op.first.d.dtype);
+  return shape;
+}
+
+// The parts of attention that is not fused, on a GPU's stream.
+class OnStream final : public PlainAttention {
+ public:
+  // is_first: before the first step.
+  OnStream(GemmPlans& gemms, bool tf32, const Launch& where, bool is_first)
+      : gemms_(gemms), tf32_(tf32), where_(where), is_first_(is_first) {}
+
+  void run(const BatchedGemm& op) override {
+    const GemmOperands operands{.a = op.first.a.data,
+                                .b = op.first.b.data,
+                                .d = op.first.d.data,
+                                .bias = nullptr,
+                                .pre = nullptr};
+    const GemmShape shape = batched_shape(op, tf32_);
+    auto* const stream = static_cast<cudaStream_t>(where_.stream);
+    if (is_first_) return gemms_.launch_first(shape, operands, stream);
+    gemms_.run(shape, operands, stream);
+  }
+  void run(const SoftmaxForward& op) override { gpu::run(op, where_); }
+  void run(const SoftmaxBackward& op) override { gpu::run(op, where_); }
+  void run(const RowSum& op) override { gpu::run(op, where_); }
+  void run(const Cast& op) override { gpu::run(op, where_); }
+
+ private:
+  GemmPlans& gemms_;
+  bool tf32_;
+  Launch where_;
+  bool is_first_;
+};
+
+// Loads kernels, and leaves products alone.
+class Loading final : public PlainAttention {
+ public:
+  explicit Loading(const Launch& where) : where_(where) { where_.load_only = true; }
+  void run(const BatchedGemm& /*op*/) override {}
+  void run(const SoftmaxForward& op) override { gpu::run(op, where_); }
+  void run(const SoftmaxBackward& op) override { gpu::run(op, where_); }
+  void run(const RowSum& op) override { gpu::run(op, where_); }
+  void run(const Cast& op) override { gpu::run(op, where_); }
+
+ private:
+  Launch where_;
+};
+
+}  // namespace
+
+Attention::Attention(const AttentionOptions& options, GemmPlans& gemms)
+    : options_(options), gemms_(gemms) {
+#if TESSERA_HAS_CUDNN
+  if (!options.use_cudnn) {
+    no_cudnn_ = "not asked for";
+    return;
+  }
+  try {
+    fused_ = std::make_unique<AttentionPlans>(options.compute_capability, options.deterministic);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::unsupported) throw;
+    no_cudnn_ = error.what();
+  }
+#else
+  no_cudnn_ = "the trainer was built without cuDNN";
+#endif
+}
+
+Attention::~Attention() = default;
+
+template <class Operation>
+std::optional<std::string> Attention::refusal([[maybe_unused]] const Operation& op) {
+  if (!no_cudnn_.empty()) return "no cuDNN: " + no_cudnn_;
+#if TESSERA_HAS_CUDNN
+  if (auto reason = fused_->refusal(op)) return reason;
+#endif
+  return std::nullopt;
+}
+
+template <class Operation>
+std::int64_t Attention::workspace_of(const Operation& op) {
+  std::int64_t bytes = workspace_with(plain_attention_workspace_bytes(op));
+#if TESSERA_HAS_CUDNN
+  if (!refusal(op)) bytes = std::max(bytes, fused_->workspace_bytes(op));
+#endif
+  return bytes;
+}
+
+template <class Operation>
+void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
+                            std::vector<GemmShape>& shapes) {
+  workspace_ = workspace;
+  auto reason = refusal(op);
+#if TESSERA_HAS_CUDNN
+  if (!reason) {
+    try {
+      return fused_->prepare(op, workspace);
+    } catch (const Error& error) {
+      // It offered engines and supports none: told in the log, and done without.
+      if (error.code() != ExitCode::unsupported) throw;
+      reason = error.what();
+    }
+  }
+#endif
+  is_plain_.insert(fingerprint(op));
+  plain_[in_words(op)] = *reason;
+  const std::span<std::byte> own = parts_of(workspace).attention;
+  for (const BatchedGemm& product : plain_attention_gemms(op, own))
+    shapes.push_back(batched_shape(product, options_.tf32));
+  Loading loading({.stream = nullptr, .multiprocessors = options_.multiprocessors});
+  run_plain_attention(op, own, loading);
+}
+
+template <class Operation>
+void Attention::run_one(const Operation& op, cudaStream_t stream, bool is_first) {
+#if TESSERA_HAS_CUDNN
+  if (!is_plain_.contains(fingerprint(op))) return fused_->run(op, stream);
+#endif
+  OnStream parts(gemms_, options_.tf32,
+                 {.stream = stream, .multiprocessors = options_.multiprocessors}, is_first);
+  run_plain_attention(op, parts_of(workspace_).attention, parts);
+}
+
+std::int64_t Attention::workspace_bytes(const AttentionForward& op) {
+  return workspace_of(op);
+}
+std::int64_t Attention::workspace_bytes(const AttentionBackward& op) {
+  return workspace_of(op);
+}
+void Attention::prepare(const AttentionForward& op, std::span<std::byte> workspace,
+                        std::vector<GemmShape>& shapes) {
+  prepare_one(op, workspace, shapes);
+}
+void Attention::prepare(const AttentionBackward& op, std::span<std::byte> workspace,
+                        std::vector<GemmShape>& shapes) {
+  prepare_one(op, workspace, shapes);
+}
+void Attention::run(const AttentionForward& op, cudaStream_t stream) {
+  run_one(op, stream, false);
+}
+void Attention::run(const AttentionBackward& op, cudaStream_t stream) {
+  run_one(op, stream, false);
+}
+void Attention::launch_first(const AttentionForward& op, cudaStream_t stream) {
+  run_one(op, stream, true);
+}
+void Attention::launch_first(const AttentionBackward& op, cudaStream_t stream) {
+  run_one(op, stream, true);
+}
+
+std::vector<GpuChoice> Attention::choices() const {
+  std::vector<GpuChoice> all;
+#if TESSERA_HAS_CUDNN
+  if (fused_) {
+    for (const AttentionChoice& choice : fused_->choices()) {
+      all.push_back({.op = "attention",
+                     .shape = choice.graph,
+                     .choice = fmt::format("cuDNN {}, {} bytes of workspace", choice.engine,
+                                           choice.workspace_bytes),
+                     .from = fmt::format("number {} of {}", choice.rank + 1, choice.offered),
+                     .seconds = {}});
+    }
+  }
+#endif
+  for (const auto& [operation, reason] : plain_) {
+    all.push_back({.op = "attention",
+                   .shape = operation,
+                   .choice = "matrix products and softmax",
+                   .from = reason,
+                   .seconds = {}});
+  }
+  return all;
+}
+
+std::string Attention::name() const {
+  bool fused = false;
+#if TESSERA_HAS_CUDNN
+  fused = fused_ && !fused_->choices().empty();
+#endif
+  if (fused) return plain_.empty() ? "cudnn" : "cudnn+gemm";
+  return plain_.empty() ? "none" : "gemm";
+}
+
+}  // namespace tessera::trainer::cuda

@@ -1,0 +1,42 @@
+// How ranks find the store and each other.
+//
+// Meeting: rank 0 listens (on loopback if there is one node, else on the interfaces that
+// TESSERA_INTERFACE or GLOO_SOCKET_IFNAME names, else on all), and the others learn its addresses
+// and the token of this start, the first of these that applies:
+//
+//   `trainer --nproc`  by variables; rank 0 inherits the socket
+//   torchrun           MASTER_ADDR:MASTER_PORT+1. Nothing secret is handed over: the token is made
+//                      of run id and restart, which tells runs apart, but keeps nobody out
+//   the run's folder   rendezvous.<attempt>.<restart>, with random bytes as the token: mode 0600,
+//                      made whole by a rename, taken away when all have met or time is over
+//
+// Both sides prove that they know the token, by its keyed hash with the other's random bytes,
+// before anything else is said (wire.h): what is left of an earlier start or of another job, and a
+// stranger on the port, are refused and hold nobody up. A random token is in no log, argument or
+// other file.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "trainer/launch/place.h"
+#include "trainer/launch/store.h"
+
+namespace tessera::trainer {
+
+struct StoreOptions {
+  std::string run_dir;  // empty: none
+  int attempt = 1;
+  int restart = 0;
+  std::chrono::milliseconds limit{300'000};  // for all ranks to come
+};
+
+// Meets the other ranks: returns when all have come. place.ranks > 1. Error(comm_error) after the
+// limit, on all ranks the same: who has not come ("rank 3 of node 1 has not come"); where rank 0
+// has not, what was tried to find it. Error(spec) where nothing says how to meet, or where rank 0
+// knows this rank already or counts the ranks differently.
+std::unique_ptr<Store> open_store(const Place& place, const StoreOptions& options,
+                                  const Environment& variable);
+
+}  // namespace tessera::trainer

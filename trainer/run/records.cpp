@@ -1,0 +1,252 @@
+#include "trainer/run/records.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "trainer/run/version.h"
+
+namespace tessera::trainer {
+
+namespace {
+
+// Of the environment in one software record, and of one value in it.
+constexpr std::size_t kPartBytes = 2500;
+constexpr std::size_t kValueBytes = 1000;
+
+std::string biases_text(const model::Biases& biases) {
+  std::string text;
+  for (const auto& [name, there] : {std::pair{"qkv", biases.qkv},
+                                    {"out", biases.out},
+                                    {"mlp", biases.mlp},
+                                    {"norm", biases.norm}}) {
+    if (there) text += (text.empty() ? "" : ",") + std::string(name);
+  }
+  return text;
+}
+
+void put_text(Json& json, const char* key, const std::string& text) {
+  if (!text.empty()) json[key] = text;
+}
+
+// The scheduler's id of the job: what was handed over cannot know it yet.
+std::string job_of(const sweep::RunSpec& spec) {
+  if (!spec.job.empty()) return spec.job;
+  const auto variable = [](const char* name) -> std::string {
+    const char* text = std::getenv(name);
+    return text != nullptr ? text : "";
+  };
+  const std::string array = variable("SLURM_ARRAY_JOB_ID");
+  return array.empty() ? variable("SLURM_JOB_ID")
+                       : fmt::format("{}_{}", array, variable("SLURM_ARRAY_TASK_ID"));
+}
+
+}  // namespace
+
+Json header_fields(const sweep::RunSpec& spec) {
+  Json json;
+  put_text(json, "job", job_of(spec));
+  put_text(json, "user", spec.user);
+  json["cluster"] = spec.point.cluster;
+  json["label"] = spec.label;
+  json["repeats"] = spec.repeats;
+  put_text(json, "derived_from", spec.derived_from);
+  json["gpu_requested"] = spec.point.gpu;
+  json["point"] = Json::parse(sweep::point_json(spec.point));
+  return json;
+}
+
+Json model_fields(const sweep::RunSpec& spec, const memory::Config& config) {
+  const model::Shape& shape = spec.point.model;
+  const std::int64_t parameters = model::parameter_count(shape, spec.point.seq_len);
+  Json json;
+  json["label"] = spec.label;
+  json["d_model"] = shape.d_model;
+  json["n_layers"] = shape.n_layers;
+  json["n_heads"] = shape.n_heads;
+  json["n_kv_heads"] = shape.n_kv_heads;
+  json["head_dim"] = shape.head_dim;
+  json["ffn"] = shape.ffn;
+  json["vocab"] = shape.vocab;
+  json["max_seq_len"] = spec.point.seq_len;
+  json["norm"] = to_text(shape.norm);
+  json["activation"] = to_text(shape.activation);
+  json["positions"] = to_text(shape.positions);
+  json["norm_eps"] = shape.norm_eps;
+  if (shape.positions == model::Positions::rope) json["rope_theta"] = shape.rope_theta;
+  json["biases"] = biases_text(shape.biases);
+  json["tied"] = shape.tied;
+  json["n_params"] = parameters;
+  json["n_trainable"] = memory::trained_count(config);
+  return json;
+}
+
+Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads,
+                      const Gpu* gpu) {
+  const sweep::Point& point = spec.point;
+  const memory::Config& config = engine.config();
+  Json json;
+  json["gpus"] = config.world;
+  json["nodes"] = point.nodes;
+  json["seq_len"] = config.seq_len;
+  json["global_batch"] = config.world * config.device_batch;
+  json["microbatch_size"] = config.microbatch;
+  json["accum"] = engine.microbatches();
+  json["precision"] = to_text(config.precision);
+  json["mixed_precision"] = to_text(config.mixed_precision);
+  json["sharding_strategy"] = to_text(Sharding::no_shard);
+  json["activation_checkpointing"] = to_text(config.checkpointing);
+  json["recompute"] =
+      point.checkpointing_blocks == memory::kAllBlocks
+          ? std::string(to_text(config.checkpointing))
+          : fmt::format("{} {}", to_text(config.checkpointing), point.checkpointing_blocks);
+  json["activation_cpu_offload"] = config.offload;
+  json["attention"] = gpu != nullptr ? gpu->attention() : "flash";
+  json["threads"] = threads;
+  json["shared_with"] = spec.shared_with;
+  json["seed"] = point.seed;
+  json["data"] = point.data;
+  json["steps"] = point.steps;
+  json["warmup"] = point.warmup;
+  json["deterministic"] = gpu == nullptr || point.deterministic;  // a CPU has no other way
+  json["fused_gelu"] = memory::fuses_gelu(config);
+  json["emulated"] = spec.point.gpu == "cpu" && !is_f32(config.precision);
+  return json;
+}
+
+Json data_fields(const DataFacts& data) {
+  Json json;
+  json["data_tokens"] = data.tokens;
+  json["data_crc32"] = fmt::format("{:08x}", data.crc32);
+  json["data_epochs"] = data.epochs;
+  return json;
+}
+
+std::vector<Json> host_fields(const std::vector<RankFacts>& ranks) {
+  std::map<int, Json> nodes;
+  for (const RankFacts& rank : ranks) {
+    Json& json = nodes[rank.node];
+    if (json.is_null()) {
+      put_text(json, "host", rank.host);
+      json["node"] = rank.node;
+      json["devices"] = Json::array();
+      json["count"] = 0;
+      if (rank.memory_bytes > 0) json["memory_bytes"] = rank.memory_bytes;
+    }
+    // All of one kind: a name each would not fit where they are many.
+    if (json["devices"].empty()) json["devices"].push_back(rank.device);
+    json["count"] = json["count"].get<int>() + 1;
+  }
+  std::vector<Json> records;
+  for (auto& [node, json] : nodes) records.push_back(std::move(json));
+  return records;
+}
+
+bool may_be_recorded(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {"NCCL_",     "CUDA_", "CUBLAS", "OMP_",  "GOMP_",
+                                            "OPENBLAS_", "UCX_",  "FI_",    "GLOO_", "SLURM_JOB_"};
+  return std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
+  std::vector<Json> parts(1);
+  Json& first = parts.front();
+  first["part"] = 1;
+  first["trainer"] = kVersion;
+  put_text(first, "commit", kCommit);
+  if (const char* image = std::getenv("TESSERA_IMAGE")) put_text(first, "image", image);
+  put_text(first, "blas", device.blas);
+  put_text(first, "vector_isa", device.vector_isa);
+  if (gpu != nullptr) {
+    const GpuSoftware software = gpu->software();
+    put_text(first, "cuda", software.cuda);
+    put_text(first, "cublaslt", software.cublaslt);
+    put_text(first, "cudnn", software.cudnn);
+    put_text(first, "algorithms", gpu->choices_hash());
+  }
+
+  std::vector<std::string> recorded;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (may_be_recorded(*entry)) recorded.emplace_back(*entry);
+  }
+  std::ranges::sort(recorded);
+  std::size_t bytes = 0;
+  for (const std::string& entry : recorded) {
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    const std::string name = entry.substr(0, std::min(equals, kValueBytes));
+    const std::string value =
+        entry.substr(std::min(equals + 1, entry.size())).substr(0, kValueBytes);
+    // A byte may take six as JSON, but those who write such values are few: the longest pass alone.
+    const std::size_t size =
+        Json(value).dump(-1, ' ', false, Json::error_handler_t::replace).size() + name.size() + 4;
+    if (size > kPartBytes) continue;
+    if (bytes + size > kPartBytes) {
+      parts.emplace_back()["part"] = parts.size();
+      bytes = 0;
+    }
+    parts.back()["env"][name] = value;
+    bytes += size;
+  }
+  return parts;
+}
+
+Json plan_fields(const Engine& engine, const Gpu* gpu) {
+  Json json;
+  json["planned_bytes"] = engine.plan().total_bytes();
+  json["allocated_bytes"] = engine.plan().total_bytes();
+  if (gpu != nullptr) json["unplanned_bytes"] = gpu->unplanned_bytes();
+  return json;
+}
+
+Json gpu_fields(const Gpu& gpu) {
+  const GpuFacts facts = gpu.facts();
+  Json json;
+  put_text(json, "driver", gpu.software().driver);
+  put_text(json, "pci_bus_id", facts.pci_bus_id);
+  json["compute_capability"] = facts.compute_capability;
+  json["multiprocessors"] = facts.multiprocessors;
+  if (facts.sm_clock_max_mhz) json["sm_clock_max_mhz"] = *facts.sm_clock_max_mhz;
+  if (facts.power_limit_w) json["power_limit_w"] = *facts.power_limit_w;
+  return json;
+}
+
+std::vector<Json> choice_events(const Gpu& gpu) {
+  std::vector<Json> events;
+  for (const GpuChoice& choice : gpu.choices()) {
+    std::string text =
+        fmt::format("{} {}: {} ({}", choice.op, choice.shape, choice.choice, choice.from);
+    if (choice.seconds) text += fmt::format(", {:.1f} us", 1e6 * *choice.seconds);
+    events.push_back({{"kind", "choice"}, {"text", text + ")"}});
+  }
+  return events;
+}
+
+Json peak_fields(const MeasuredPeak& peak) {
+  Json json;
+  put_text(json, "gpu", peak.gpu);
+  if (peak.peak.tflops > 0) json["peak_tflops"] = peak.peak.tflops;
+  put_text(json, "source", peak.peak.source);
+  if (peak.measured_here) json["gemm_measured_tflops"] = peak.peak.tflops;
+  if (peak.gemm_tflops) json["gemm_measured_tflops"] = *peak.gemm_tflops;
+  return json;
+}
+
+Json step_fields(const runlog::StepSample& sample) {
+  Json json;
+  json["step"] = sample.step;
+  json["warmup"] = sample.warmup;
+  json["seconds"] = sample.seconds;
+  json["tokens"] = sample.tokens;
+  if (std::isfinite(sample.loss)) json["loss"] = sample.loss;
+  if (std::isfinite(sample.grad_norm)) json["grad_norm"] = sample.grad_norm;
+  json["data_wait_s"] = sample.data_wait_s;
+  if (sample.issue_s) json["issue_s"] = *sample.issue_s;
+  json["skipped"] = sample.skipped;
+  return json;
+}
+
+}  // namespace tessera::trainer
