@@ -8,7 +8,7 @@
 
 namespace tessera::hardware {
 
-// Of a GPU's memory for context, code and libraries where nobody has said how much.
+// What context, code and libraries take of a GPU's memory where nobody has said how much.
 constexpr double kUsualReserveGib = 2;
 
 struct Gpu {

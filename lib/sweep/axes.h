@@ -25,7 +25,7 @@ struct Batch {
   bool operator==(const Batch&) const = default;
 };
 
-// Of the axes that are environment variables: "env.NCCL_PROTO".
+// Begins the name of an axis that is an environment variable: "env.NCCL_PROTO".
 inline constexpr std::string_view kEnvironmentPrefix = "env.";
 
 // Value of an axis. Nothing: microbatch_size auto, an environment variable that is not set.
