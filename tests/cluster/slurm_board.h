@@ -1,6 +1,6 @@
 // The jobs of slurm_jobs_test.cpp. All are handed over at once, by the first test case that asks
-// for one, and run beside each other and beside other tests: a time limit alone takes a minute and
-// a half.
+// for one, and run beside each other and beside other tests: a time limit alone takes two minutes
+// and a half.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ using cluster::Submission;
 inline constexpr std::int64_t kManySteps = 1000000;  // ten minutes or more
 inline constexpr const char* kSecret = "hunter2-of-the-submitter";
 inline constexpr double kPatience_s =
-    240;  // a time limit is looked at every 30 s, machines may be busy
+    400;  // a time limit is looked at every 30 s, machines may be busy
 
 // A decoder that trains 8 steps in no time, or, with many steps, until it is stopped.
 inline sweep::RunSpec small_spec(const std::string& run, const std::filesystem::path& run_dir) {
@@ -154,17 +154,21 @@ class Board {
     const Variable of_squeue("SQUEUE_FORMAT", "%i");
     const Variable inside("SLURM_JOB_ID", "1");
 
-    // The minute first, for it is the longest.
+    // The time limits first, for they take longest, and alone, so that what they stop has begun.
     hand_over("limit-trainer",
-              {.runs = {trainer_run("limit-trainer", kManySteps)}, .time_limit_s = 60}, *plain_);
+              {.runs = {trainer_run("limit-trainer", kManySteps)}, .time_limit_s = 120}, *plain_);
     hand_over(
         "limit-shell",
         {.runs = {shell_run(
                       "limit-shell",
                       "trap : USR1; trap : TERM; sleep 300 & while :; do wait; sleep 0.2; done"),
                   shell_run("limit-after", "true")},
-         .time_limit_s = 60},
+         .time_limit_s = 120},
         *shells);
+    REQUIRE(contract_wait([&] {
+      return std::filesystem::exists(run("limit-trainer").run_dir / "log.1.0.0.jsonl") &&
+             Contract::count(run("limit-shell"), "ran") == 1;
+    }));
     hand_over("cpu", {.runs = {trainer_run("cpu")}}, *plain_);
     // Each rank of these trains for itself: more than one rank of one run comes with the
     // communication between ranks, and then the trainer itself is to be run here with ranks = 2.
@@ -174,11 +178,13 @@ class Board {
                .ranks = 4,
                .nodes = 2},
               *shells);
-    hand_over(
-        "rank-fails",
-        {.runs = {shell_run("rank-fails", "if [ $SLURM_PROCID = 1 ]; then exit 12; fi; sleep 60")},
-         .ranks = 2},
-        *shells);
+    // Once both have said that they run.
+    hand_over("rank-fails",
+              {.runs = {shell_run("rank-fails",
+                                  "until [ $(wc -l <ran) = 2 ]; do sleep 0.1; done; "
+                                  "if [ $SLURM_PROCID = 1 ]; then exit 12; fi; sleep 60")},
+               .ranks = 2},
+              *shells);
     hand_over("packed",
               {.runs = {trainer_run("packed-1"), trainer_run("packed-2"), trainer_run("packed-3")}},
               *plain_);
@@ -197,7 +203,8 @@ class Board {
               *shells, IfRefused::note);
     hand_over("long", {.runs = {shell_run("long", "true")}, .time_limit_s = 7200}, *shells);
     hand_over("cancelled",
-              {.runs = {trainer_run("cancelled", kManySteps), trainer_run("cancelled-next")}},
+              {.runs = {trainer_run("cancelled", kManySteps), trainer_run("cancelled-next")},
+               .time_limit_s = 3600},
               *plain_);
 
     Cluster other = cluster;

@@ -31,7 +31,7 @@ struct ContractPlace {
   std::function<void(cluster::Job&)> spoil;
 };
 
-inline constexpr double kContractPatience_s = 60;
+inline constexpr double kContractPatience_s = 240;  // machines may be busy
 
 inline bool contract_wait(const std::function<bool()>& condition,
                           double seconds = kContractPatience_s) {
