@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds and checks: packages, formatting, the release build with all its tests, clang-tidy on changed files.
 #   NAME...  these tests alone, in the release build ("./test.sh ledger slurm"; "ctest -N --preset release" lists them)
-#   --all    what CI runs: also the tests under the address and undefined-behaviour sanitizers, those of ranks under the
-#            thread sanitizer (clang-tidy on all files: scripts/tidy.sh all)
+#   --all    what CI runs: unit tests under the address and undefined-behaviour sanitizers, those of ranks under the
+#            thread sanitizer, in the release build those of real programs and of what -O2 may change (clang-tidy on all
+#            files: scripts/tidy.sh all)
 # With CI set, a test that skips itself fails the run, but for those that say "skipped: no GPU".
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -92,18 +93,21 @@ scripts/check-layers.py
 begin_step "clang-tidy on changed files"
 scripts/tidy.sh changed
 
-# build_and_test PRESET
+# build_and_test PRESET [CTEST ARGUMENTS...]; TARGET=NAME: that target alone.
 build_and_test() {
   begin_step "build ($1)"
   configure "$1"
-  cmake --build --preset "$1"
+  cmake --build --preset "$1" ${TARGET:+--target "$TARGET"}
   begin_step "tests ($1)"
-  run_tests "$1"
+  run_tests "$@"
 }
-build_and_test release
 if $all; then
-  build_and_test asan
+  # What neither -O2 nor a real program can change is built and run once, under the sanitizers.
+  TARGET=release_for_ci build_and_test release --label-regex '^ci-(release|both)$'
+  build_and_test asan --label-regex '^ci-(sanitizers|both)$'
   build_and_test tsan
+else
+  build_and_test release
 fi
 print_steps
 grep -hE 'tests passed' build/*/ctest.log

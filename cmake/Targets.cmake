@@ -69,10 +69,21 @@ function(tessera_program target)
   endif()
 endfunction()
 
-# tessera_add_test(NAME PROGRAM [THREADS n] [TIMEOUT s] [ARGUMENTS ...]): run in the source tree, so that it
-# finds tests/data and yamls. THREADS: how many it computes with; ctest does not start more at a time than its presets say.
+# Programs and tests that CI builds in the release build: the others are built there for people alone.
+add_custom_target(release_for_ci)
+
+# tessera_add_test(NAME PROGRAM [CI builds] [THREADS n] [TIMEOUT s] [ARGUMENTS ...]): run in the source tree, so that it
+# finds tests/data and yamls. CI: the builds in which `test.sh --all` runs it: sanitizers (alone, as long as nothing is
+# said), release (what runs real programs, or brings a sanitizer of its own), both (what -O2 may change). THREADS: how
+# many it computes with; ctest does not start more at a time than its presets say.
 function(tessera_add_test name program)
-  cmake_parse_arguments(ARG "" "TIMEOUT;THREADS" "ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(ARG "" "CI;TIMEOUT;THREADS" "ARGUMENTS" ${ARGN})
+  if(NOT ARG_CI)
+    set(ARG_CI sanitizers)
+  endif()
+  if(NOT ARG_CI MATCHES "^(sanitizers|release|both)$")
+    message(FATAL_ERROR "test ${name}: CI ${ARG_CI}: sanitizers, release or both")
+  endif()
   add_test(NAME ${name} COMMAND ${program} ${ARG_ARGUMENTS} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 1200)
@@ -80,13 +91,16 @@ function(tessera_add_test name program)
   if(NOT ARG_THREADS)
     set(ARG_THREADS 1)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_THREADS}
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_THREADS} LABELS "ci-${ARG_CI}"
     ENVIRONMENT "TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_BIN=${CMAKE_BINARY_DIR}/tests;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.supp:print_suppressions=0")
   add_custom_target(suite_${name})
   if(TARGET ${program})
     add_dependencies(suite_${name} ${program})
   else()
     add_dependencies(suite_${name} submit collect trainer)
+  endif()
+  if(NOT ARG_CI STREQUAL "sanitizers")
+    add_dependencies(release_for_ci suite_${name})
   endif()
 endfunction()
 
@@ -98,14 +112,14 @@ function(tessera_test_program target)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endfunction()
 
-# tessera_test(NAME SOURCES ... LINK ... [THREADS n] [TIMEOUT s]): the program test_NAME, and the test NAME that
+# tessera_test(NAME SOURCES ... LINK ... [CI builds] [THREADS n] [TIMEOUT s]): the program test_NAME, and the test NAME that
 # runs it.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;THREADS" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "CI;TIMEOUT;THREADS" "SOURCES;LINK" ${ARGN})
   tessera_test_program(test_${name})
   target_sources(test_${name} PRIVATE ${ARG_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK})
-  tessera_add_test(${name} test_${name} TIMEOUT ${ARG_TIMEOUT} THREADS ${ARG_THREADS})
+  tessera_add_test(${name} test_${name} CI ${ARG_CI} TIMEOUT ${ARG_TIMEOUT} THREADS ${ARG_THREADS})
 endfunction()
 
 # tessera_suite(NAME PROGRAM SOURCES ... LINK ... [THREADS n]): the sources of this folder in a program of many
