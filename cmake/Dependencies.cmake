@@ -25,7 +25,7 @@ find_package(fmt QUIET)
 tessera_need(fmt_FOUND libfmt-dev "fmt")
 find_package(doctest QUIET)
 tessera_need(doctest_FOUND doctest-dev "doctest")
-# SHA-256. Linked statically it is small, which OpenSSL with its providers is not.
+# SHA-256 and SipHash. Linked statically it is small, which OpenSSL with its providers is not.
 find_library(TESSERA_SODIUM NAMES sodium)
 find_path(TESSERA_SODIUM_INCLUDE NAMES sodium/crypto_hash_sha256.h)
 tessera_need(TESSERA_SODIUM libsodium-dev "libsodium")

@@ -10,6 +10,7 @@ namespace tessera::trainer {
 
 using SipKey = std::array<std::uint8_t, 16>;
 
+// The hash as a little-endian word.
 std::uint64_t siphash(const SipKey& key, std::string_view message);
 
 }  // namespace tessera::trainer

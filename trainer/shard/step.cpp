@@ -200,20 +200,4 @@ void Step::without(std::size_t wait) {
   }
 }
 
-std::string Step::wait_text(std::size_t wait) const {
-  const auto text = [&](std::size_t tick) {
-    const Action& action = schedule_[tick];
-    return fmt::format("{} of unit {} in microbatch {}", to_text(action.kind), action.unit,
-                       action.microbatch);
-  };
-  for (std::size_t tick = 0; tick < entries_.size(); ++tick) {
-    const Entry& entry = entries_[tick];
-    if (wait < entry.waits.size())
-      return fmt::format("{} for {}", text(tick),
-                         text(static_cast<std::size_t>(entry.waits[wait].second)));
-    wait -= entry.waits.size();
-  }
-  return "";
-}
-
 }  // namespace tessera::trainer

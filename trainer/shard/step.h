@@ -50,7 +50,6 @@ class Step {
   // Waits between streams. For tests of the schedule: without(i) leaves out the i-th.
   std::size_t waits() const;
   void without(std::size_t wait);
-  std::string wait_text(std::size_t wait) const;  // "backward of block 1 for fetch of block 1"
 
  private:
   struct Entry {

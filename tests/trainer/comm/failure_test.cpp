@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "tests/trainer/comm/ranks.h"
+#include "tests/trainer/comm/threads.h"
 #include "tests/trainer/comm/values.h"
-#include "trainer/comm/threads.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "tests/trainer/comm/meeting.h"
+#include "tests/trainer/comm/threads.h"
 #include "trainer/comm/gloo/gloo.h"
-#include "trainer/comm/threads.h"
 
 namespace tessera::trainer::test {
 

@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "tests/trainer/device/shuffling.h"
+#include "tests/trainer/device/tracing.h"
 #include "tests/trainer/train/ranks.h"
-#include "trainer/device/shuffling.h"
-#include "trainer/device/tracing.h"
 
 using namespace tessera;
 using namespace tessera::trainer;

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "tests/trainer/device/tracing.h"
 #include "trainer/device/device.h"
-#include "trainer/device/tracing.h"
 
 namespace tessera::trainer::test {
 

@@ -1,5 +1,5 @@
 // Which orders the shuffling device runs, and that it refuses none that are allowed.
-#include "trainer/device/shuffling.h"
+#include "tests/trainer/device/shuffling.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 #include "lib/base/error.h"
 #include "tests/trainer/device/schedules.h"
-#include "trainer/device/tracing.h"
+#include "tests/trainer/device/tracing.h"
 #include "trainer/selftest/run_case.h"
 
 using namespace tessera;

@@ -1,5 +1,5 @@
 // What the tracing device calls a race, and what not.
-#include "trainer/device/tracing.h"
+#include "tests/trainer/device/tracing.h"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 
 #include "lib/base/error.h"
 #include "tests/trainer/device/schedules.h"
-#include "trainer/device/shuffling.h"
+#include "tests/trainer/device/shuffling.h"
 #include "trainer/selftest/run_case.h"
 
 using namespace tessera;

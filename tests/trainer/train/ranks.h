@@ -5,8 +5,8 @@
 #include <functional>
 #include <thread>
 
+#include "tests/trainer/comm/threads.h"
 #include "tests/trainer/train/training.h"
-#include "trainer/comm/threads.h"
 
 namespace tessera::trainer::test {
 
