@@ -35,7 +35,7 @@ std::int64_t gpu_workspace_bytes(const Config& config) {
       kRows * config.seq_len * 4 * bytes_of(DType::f32) +
       2 * config.seq_len * round_up(shape.head_dim, 64) * bytes_of(DType::f32);
   std::int64_t most =
-      kGemmWorkspaceBytes + round_up(std::max(kPlainAttentionBytes, least), kWorkspaceAlignment);
+      kGemmWorkspaceBytes + round_up(std::max(kUnfusedAttentionBytes, least), kWorkspaceAlignment);
   if (is_f32(config.precision) || shape.positions == model::Positions::alibi) return most;
   FusedAttention attention{.batch = config.microbatch,
                            .seq = config.seq_len,

@@ -12,7 +12,7 @@ namespace tessera::memory {
 // Of a GPU's matrix products: what cuBLASLt's algorithms may use. And of attention that is made of
 // such products, beside it: more than that only where it cannot do with it.
 inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{64} << 20;
-inline constexpr std::int64_t kPlainAttentionBytes = std::int64_t{64} << 20;
+inline constexpr std::int64_t kUnfusedAttentionBytes = std::int64_t{64} << 20;
 
 // What varies from step to step, and what stays on the device (StepInputs, StepState in
 // trainer/device/ops.h): at most this much each.

@@ -31,21 +31,21 @@ namespace {
 using cuda::check;
 
 // f64 is the CPU's, for tests.
-class NoDoubles {
+class RejectF64 {
  public:
-  explicit NoDoubles(const Op& op) : op_(op) {}
+  explicit RejectF64(const Op& op) : op_(op) {}
   template <class... Fields>
   void operator()(const Fields&... fields) const {
-    (look(fields), ...);
+    (check_field(fields), ...);
   }
 
  private:
-  void look(const Tensor& tensor) const {
+  void check_field(const Tensor& tensor) const {
     if (tensor && tensor.dtype == DType::f64)
       throw Error(ExitCode::unsupported, op_name(op_), "f64 on a GPU", "f32 or bf16");
   }
   template <class T>
-  void look(const T& /*not a tensor*/) const {}
+  void check_field(const T& /*not a tensor*/) const {}
 
   const Op& op_;
 };
@@ -87,7 +87,7 @@ class CudaDevice final : public Gpu {
   const DeviceInfo& info() const override { return info_; }
 
   std::byte* allocate(Pool pool, std::int64_t bytes) override {
-    need_unsealed("allocate");
+    require_unsealed("allocate");
     if (pool == Pool::pinned) return pinned_.emplace_back(cuda::pinned_memory(bytes)).get();
     pool_bytes_ += bytes;
     std::byte* const base = pools_.emplace_back(pool_of(bytes)).get();
@@ -111,7 +111,7 @@ class CudaDevice final : public Gpu {
   }
 
   void prepare(std::span<const Op> all, std::span<std::byte> workspace) override {
-    need_unsealed("prepare");
+    require_unsealed("prepare");
     if (reinterpret_cast<std::uintptr_t>(workspace.data()) % 256 != 0)
       throw Error(ExitCode::internal, "prepare", "the workspace is not aligned to 256 bytes");
     // Plans have its address.
@@ -123,7 +123,7 @@ class CudaDevice final : public Gpu {
     std::vector<Fingerprint> added;
     for (const Op& op : all) {
       trainer::check(op);
-      std::visit([&](const auto& o) { visit_fields(o, NoDoubles(op)); }, op);
+      std::visit([&](const auto& o) { visit_fields(o, RejectF64(op)); }, op);
       if (prepared_.contains(fingerprint(op))) continue;
       std::visit([&](const auto& o) { prepare_one(o, shapes); }, op);
       added.push_back(fingerprint(op));
@@ -131,7 +131,7 @@ class CudaDevice final : public Gpu {
     const auto trials = options_.deterministic
                             ? nullptr
                             : cuda::gpu_trials(stream(Stream::compute), spare_memory());
-    gemms_->prepare(shapes, cuda::parts_of(workspace_).products, gemm_options(), trials.get(),
+    gemms_->prepare(shapes, cuda::parts_of(workspace_).gemm, gemm_options(), trials.get(),
                     stream(Stream::compute));
     for (const Op& op : all) std::visit([this](const auto& o) { launch_first(o); }, op);
     check(cudaDeviceSynchronize(), "prepare");
@@ -143,7 +143,7 @@ class CudaDevice final : public Gpu {
   void run(Stream where, const Op& op, Tag /*tag*/) override {
     if (!prepared_.contains(fingerprint(op)))
       throw Error(ExitCode::internal, op_name(op), "was not prepared");
-    if (watching_ && where == Stream::compute && ++issued_ % kIdleEvery == 0) look_for_idleness();
+    if (watching_ && where == Stream::compute && ++issued_ % kIdleEvery == 0) sample_idle();
     std::visit([&](const auto& o) { run_one(o, where); }, op);
   }
 
@@ -211,28 +211,29 @@ class CudaDevice final : public Gpu {
 
   void watch() override {
     watching_ = true;
-    issued_ = looks_ = idle_ = 0;
+    issued_ = idle_samples_ = idle_hits_ = 0;
     if (watcher_) watcher_->begin();
   }
   GpuWatch watched() override {
     watching_ = false;
     GpuWatch seen = watcher_ ? watcher_->end() : GpuWatch{};
-    if (looks_ > 0) seen.idle_share = static_cast<double>(idle_) / static_cast<double>(looks_);
+    if (idle_samples_ > 0)
+      seen.idle_share = static_cast<double>(idle_hits_) / static_cast<double>(idle_samples_);
     return seen;
   }
 
  private:
-  void need_unsealed(const char* what) const {
+  void require_unsealed(const char* what) const {
     if (sealed_) throw Error(ExitCode::internal, what, "the device is sealed");
   }
 
   // Whether the GPU has nothing left to do as the host comes with more. Not at each operation: a
   // look costs about as much as a launch.
-  void look_for_idleness() {
-    ++looks_;
+  void sample_idle() {
+    ++idle_samples_;
     const cudaError_t status = cudaStreamQuery(stream(Stream::compute));
     if (status == cudaSuccess) {
-      ++idle_;
+      ++idle_hits_;
     } else if (status != cudaErrorNotReady) {
       check(status, "cudaStreamQuery");
     } else {
@@ -292,7 +293,7 @@ class CudaDevice final : public Gpu {
   std::span<std::byte> spare_memory() const {
     std::span<std::byte> most;
     for (const std::span<std::byte> pool : pool_spans_) {
-      const std::span<std::byte> free = cuda::around(pool, workspace_);
+      const std::span<std::byte> free = cuda::free_around(pool, workspace_);
       if (free.size() > most.size()) most = free;
     }
     return most;
@@ -301,7 +302,7 @@ class CudaDevice final : public Gpu {
   cuda::Launch launch_on(Stream where) const {
     return {.stream = stream(where),
             .multiprocessors = properties_.multiProcessorCount,
-            .shared_bytes = static_cast<int>(properties_.sharedMemPerBlockOptin)};
+            .max_shared_bytes = static_cast<int>(properties_.sharedMemPerBlockOptin)};
   }
 
   // Products are collected, so that all are timed in one go. Kernels are loaded now (those of
@@ -371,7 +372,7 @@ class CudaDevice final : public Gpu {
   bool sealed_ = false;
   static constexpr std::int64_t kIdleEvery = 16;
   bool watching_ = false;
-  std::int64_t issued_ = 0, looks_ = 0, idle_ = 0;
+  std::int64_t issued_ = 0, idle_samples_ = 0, idle_hits_ = 0;
   std::unique_ptr<cuda::Nvml> nvml_;
   cuda::Nvml::Device nvml_device_ = nullptr;
   std::optional<cuda::Watcher> watcher_;

@@ -18,7 +18,7 @@
 namespace tessera::trainer::cuda {
 
 // Attention from whole rows of scores, a part of the queries and heads at a time
-// (attention_plain.h). Tensors are those of the operation; `heads` heads of queries from
+// (attention_unfused.h). Tensors are those of the operation; `heads` heads of queries from
 // `first_head` on, of sequence `batch`, and `rows` queries from `first_row` on, against keys 0 to
 // `keys` - 1 of their sequence (keys = first_row + rows). Matrices of scores are [heads * rows,
 // keys], at multiples of 16 bytes, with one leading dimension `ld`, which is a multiple of 8; row r

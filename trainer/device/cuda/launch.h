@@ -9,15 +9,15 @@ struct Launch {
   bool load_only = false;   // have the kernel ready for its first launch, and launch nothing
   // That a block may have, declared by the kernel and asked for by the launch together: 48 KiB
   // everywhere, more where the GPU says so.
-  int shared_bytes = 48 << 10;
+  int max_shared_bytes = 48 << 10;
 };
 
-// Blocks in x (at most 2^31 - 1) and y (at most 65535), and the bytes that launch_shared() has in
+// Blocks in x (at most 2^31 - 1) and y (at most 65535), and the bytes that dynamic_shared() has in
 // each.
 struct Grid {
   unsigned x = 1;
   unsigned y = 1;
-  unsigned shared_bytes = 0;
+  unsigned dynamic_shared_bytes = 0;
 };
 
 // Error(failed) naming the kernel and the fault, if `status`, a cudaError_t, is one.

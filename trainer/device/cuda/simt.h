@@ -11,9 +11,9 @@
 // blocks (x, y). SIMT_KERNEL(kThreads, kBlocks) says that it is enough for a multiprocessor to hold
 // kBlocks of them: the compiler then takes registers for loads that are on their way, which it else
 // issues one after another to save them. A kernel may use thread(), block(), block_y(), blocks(),
-// blocks_y(), SIMT_SHARED, launch_shared(), sync(), shuffle_xor(), 16-byte loads, stores and copies
-// to shared memory, the approximations below and <cmath>. Every thread of a block must come to
-// every sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one order, so
+// blocks_y(), SIMT_SHARED, dynamic_shared(), sync(), shuffle_xor(), 16-byte loads, stores and
+// copies to shared memory, the approximations below and <cmath>. Every thread of a block must come
+// to every sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one order, so
 // their bits are the same in every run.
 #pragma once
 
@@ -51,7 +51,7 @@
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
-inline constexpr int kWarp = 32;
+inline constexpr int kWarpSize = 32;
 
 // bf16 as it is stored.
 struct alignas(2) Bf16 {
@@ -94,16 +94,16 @@ SIMT_FUNCTION Bf16 to_bf16(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 }
 
-struct alignas(16) Words {
+struct alignas(16) Vec4 {
   std::uint32_t at[4];
 };
-SIMT_FUNCTION Words load_words(const void* from) {
+SIMT_FUNCTION Vec4 load_vec4(const void* from) {
   const uint4 w = *static_cast<const uint4*>(from);
   return {{w.x, w.y, w.z, w.w}};
 }
 // To global memory, and to no other. In PTX, as the compiler makes four stores of a uint4 now and
 // then.
-SIMT_FUNCTION void store_words(void* to, const Words& w) {
+SIMT_FUNCTION void store_vec4(void* to, const Vec4& w) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                :
                : "l"(__cvta_generic_to_global(to)), "r"(w.at[0]), "r"(w.at[1]), "r"(w.at[2]),
@@ -111,26 +111,27 @@ SIMT_FUNCTION void store_words(void* to, const Words& w) {
                : "memory");
 }
 // The Grid's shared_bytes of the block, at a multiple of 16.
-SIMT_FUNCTION Words* launch_shared() {
-  extern __shared__ Words tessera_launch_shared[];
-  return tessera_launch_shared;
+SIMT_FUNCTION Vec4* dynamic_shared() {
+  extern __shared__ Vec4 tessera_dynamic_shared[];
+  return tessera_dynamic_shared;
 }
 // 16 bytes from global to shared memory, without a register and without waiting: bytes on their way
-// are bounded by shared memory alone. A thread's copies since its last end_copies() are a group;
-// wait_copies<n>() returns when all of its groups but the last n are there, for this thread alone.
-// Neither source nor target may change until then, and a thread waits for all before it ends.
-SIMT_FUNCTION void copy_ahead(Words* to, const void* from) {
+// are bounded by shared memory alone. A thread's copies since its last cp_async_commit() are a
+// group; cp_async_wait<n>() returns when all of its groups but the last n are there, for this
+// thread alone. Neither source nor target may change until then, and a thread waits for all before
+// it ends.
+SIMT_FUNCTION void cp_async(Vec4* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
                  "l"(__cvta_generic_to_global(from))
                : "memory");
 }
-SIMT_FUNCTION void end_copies() {
+SIMT_FUNCTION void cp_async_commit() {
   asm volatile("cp.async.commit_group;" : : : "memory");
 }
 template <int kGroups>
-SIMT_FUNCTION void wait_copies() {
+SIMT_FUNCTION void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
 }
 SIMT_FUNCTION float as_float(std::uint32_t bits) {
@@ -144,21 +145,21 @@ SIMT_FUNCTION std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
 }
 // To 2 units in the last place, in few instructions without a branch, where <cmath>'s take ten.
 // 2^x and 1 / x: arguments and results that are not normal are 0.
-SIMT_FUNCTION float power_of_two(float x) {
+SIMT_FUNCTION float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-SIMT_FUNCTION float inverse(float x) {
+SIMT_FUNCTION float reciprocal_approx(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 // a / b for |b| up to 2^126.
-SIMT_FUNCTION float quotient(float a, float b) {
+SIMT_FUNCTION float divide_approx(float a, float b) {
   return __fdividef(a, b);
 }
-SIMT_FUNCTION float root(float x) {
+SIMT_FUNCTION float sqrt_approx(float x) {
   float y;
   asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
@@ -168,13 +169,13 @@ SIMT_FUNCTION float root(float x) {
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             const Launch& where, Arguments... arguments) {
-  if (grid.shared_bytes > 0) {
+  if (grid.dynamic_shared_bytes > 0) {
     // Of what a multiprocessor has for both, all to shared memory and none to the first cache.
     const auto set = [&](cudaFuncAttribute which, int value) {
       check_launch(name, static_cast<int>(cudaFuncSetAttribute(
                              reinterpret_cast<const void*>(kernel), which, value)));
     };
-    set(cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
+    set(cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.dynamic_shared_bytes));
     set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   }
   if (where.load_only) {
@@ -183,7 +184,7 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int thre
                            &attributes, reinterpret_cast<const void*>(kernel))));
     return;
   }
-  kernel<<<dim3(grid.x, grid.y), dim3(static_cast<unsigned>(threads)), grid.shared_bytes,
+  kernel<<<dim3(grid.x, grid.y), dim3(static_cast<unsigned>(threads)), grid.dynamic_shared_bytes,
            static_cast<cudaStream_t>(where.stream)>>>(static_cast<Parameters>(arguments)...);
   check_launch(name, static_cast<int>(cudaGetLastError()));
 }
@@ -214,7 +215,7 @@ T shuffle_xor(T value, int lane_bits, const char* file = __builtin_FILE(),
   static_assert(sizeof(T) <= sizeof(std::uint64_t));
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
-  bits = emulator::exchange(bits, lane_bits, {file, line});
+  bits = emulator::shuffle_xor(bits, lane_bits, {file, line});
   std::memcpy(&value, &bits, sizeof(T));
   return value;
 }
@@ -238,54 +239,54 @@ inline Bf16 to_bf16(float x) {
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
 }
 
-struct alignas(16) [[gnu::may_alias]] Words {
+struct alignas(16) [[gnu::may_alias]] Vec4 {
   std::uint32_t at[4];
 };
-inline Words load_words(const void* from, const char* file = __builtin_FILE(),
-                        int line = __builtin_LINE()) {
+inline Vec4 load_vec4(const void* from, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE()) {
   emulator::check_aligned(from, {file, line});
-  return *static_cast<const Words*>(from);
+  return *static_cast<const Vec4*>(from);
 }
-inline void store_words(void* to, const Words& w, const char* file = __builtin_FILE(),
-                        int line = __builtin_LINE()) {
-  emulator::check_aligned(to, {file, line});
-  emulator::check_global(to, {file, line});
-  *static_cast<Words*>(to) = w;
-}
-inline Words* launch_shared() {
-  return static_cast<Words*>(emulator::launch_shared_memory());
-}
-inline void copy_ahead(Words* to, const void* from, const char* file = __builtin_FILE(),
+inline void store_vec4(void* to, const Vec4& w, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE()) {
   emulator::check_aligned(to, {file, line});
-  emulator::check_aligned(from, {file, line});
-  emulator::copy_ahead(to, from, {file, line});
+  emulator::check_global(to, {file, line});
+  *static_cast<Vec4*>(to) = w;
 }
-inline void end_copies() {
-  emulator::end_copies();
+inline Vec4* dynamic_shared() {
+  return static_cast<Vec4*>(emulator::dynamic_shared_memory());
+}
+inline void cp_async(Vec4* to, const void* from, const char* file = __builtin_FILE(),
+                     int line = __builtin_LINE()) {
+  emulator::check_aligned(to, {file, line});
+  emulator::check_aligned(from, {file, line});
+  emulator::cp_async(to, from, {file, line});
+}
+inline void cp_async_commit() {
+  emulator::cp_async_commit();
 }
 // Here the bytes move, as late as they may: who does not wait for them finds what was there before.
 template <int kGroups>
-void wait_copies() {
+void cp_async_wait() {
   while (const emulator::Copy* const due = emulator::due_copy(kGroups))
-    *static_cast<Words*>(due->to) = *static_cast<const Words*>(due->from);
+    *static_cast<Vec4*>(due->to) = *static_cast<const Vec4*>(due->from);
 }
 inline std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
 }
-inline float normal_or_zero(float x) {
+inline float flush_to_zero(float x) {
   return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x;
 }
-inline float power_of_two(float x) {
-  return normal_or_zero(std::exp2(normal_or_zero(x)));
+inline float exp2_approx(float x) {
+  return flush_to_zero(std::exp2(flush_to_zero(x)));
 }
-inline float inverse(float x) {
-  return normal_or_zero(1 / normal_or_zero(x));
+inline float reciprocal_approx(float x) {
+  return flush_to_zero(1 / flush_to_zero(x));
 }
-inline float quotient(float a, float b) {
+inline float divide_approx(float a, float b) {
   return a / b;
 }
-inline float root(float x) {
+inline float sqrt_approx(float x) {
   return std::sqrt(x);
 }
 
@@ -293,17 +294,17 @@ template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             const Launch& where, Arguments... arguments) {
   if (where.load_only) return;
-  emulator::run_grid(name, grid, threads, where.shared_bytes,
+  emulator::run_grid(name, grid, threads, where.max_shared_bytes,
                      [&] { kernel(static_cast<Parameters>(arguments)...); });
 }
 
 #endif
 
 SIMT_FUNCTION int lane() {
-  return thread() % kWarp;
+  return thread() % kWarpSize;
 }
 SIMT_FUNCTION int warp() {
-  return thread() / kWarp;
+  return thread() / kWarpSize;
 }
 
 }  // namespace tessera::trainer::cuda::TESSERA_SIMT

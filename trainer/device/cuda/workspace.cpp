@@ -5,7 +5,7 @@
 
 namespace tessera::trainer::cuda {
 
-std::span<std::byte> around(std::span<std::byte> pool, std::span<const std::byte> workspace) {
+std::span<std::byte> free_around(std::span<std::byte> pool, std::span<const std::byte> workspace) {
   const std::byte* const begin = pool.data();
   const std::byte* const end = begin + pool.size();
   // Pointers into two pieces of memory: std::less has an order for those too.

@@ -16,14 +16,14 @@ namespace tessera::trainer::cuda {
 // launches none, may take the whole.
 struct WorkspaceParts {
   std::span<std::byte> attention;
-  std::span<std::byte> products;
+  std::span<std::byte> gemm;
 };
 inline WorkspaceParts parts_of(std::span<std::byte> workspace) {
   constexpr auto kProducts = static_cast<std::size_t>(memory::kGemmWorkspaceBytes);
-  if (workspace.size() <= kProducts) return {.attention = {}, .products = workspace};
+  if (workspace.size() <= kProducts) return {.attention = {}, .gemm = workspace};
   const std::size_t before =
       (workspace.size() - kProducts) / memory::kWorkspaceAlignment * memory::kWorkspaceAlignment;
-  return {.attention = workspace.first(before), .products = workspace.subspan(before, kProducts)};
+  return {.attention = workspace.first(before), .gemm = workspace.subspan(before, kProducts)};
 }
 
 // What is asked for, so that attention has `bytes`.
@@ -34,6 +34,6 @@ inline std::int64_t workspace_with(std::int64_t attention_bytes) {
 
 // The larger of a pool's ends around what of the workspace is in it, from a multiple of
 // memory::kWorkspaceAlignment on. The pool begins at one.
-std::span<std::byte> around(std::span<std::byte> pool, std::span<const std::byte> workspace);
+std::span<std::byte> free_around(std::span<std::byte> pool, std::span<const std::byte> workspace);
 
 }  // namespace tessera::trainer::cuda

@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 KERNELS = Path("trainer/device/cuda/kernel")
-EMULATOR = ("/emulator.cpp", "/emulator_memory.cpp")
+EMULATOR = ("/emulator.cpp",)
 RACE_FOUND = 66
 # By program. The build has done it for the thread sanitizer.
 SANITIZED = {
@@ -78,7 +78,7 @@ OPERATORS = [
     ("number", r"(?<![\w.])(\d+\.\d+)F", lambda m: str(float(m.group(1)) * 1.01) + "F"),
     ("rounding", r"\bround_to<\w+>\([^;]*\);", ";"),
     ("statement", r"(?m)^\s*if \([^;{]*\) (continue|return);$", ""),
-    ("statement", r"\b(store\w*|add_groups|add_pack|gradient)(<[^;>]*>)?\([^;]*\);", ";"),
+    ("statement", r"\b(store\w*|group_reduce|add_vector|gradient)(<[^;>]*>)?\([^;]*\);", ";"),
     ("limits", r"\bstd::min\b", "std::max"),
     ("limits", r"\bstd::max\b", "std::min"),
 ]
@@ -144,7 +144,7 @@ class Build:
                 return None
         if sanitizers:  # the emulator tells the sanitizer of its stacks
             if self.emulator is None:
-                folder = ROOT / "trainer/device/cuda"
+                folder = ROOT / "trainer/device/cuda/emulator"
                 self.emulator = {n[1:]: self.object(program, folder / n[1:], into, sanitizers) for n in EMULATOR}
             made.update(self.emulator)
         made = {self.objects[program, name]: out for name, out in made.items()}

@@ -40,20 +40,20 @@ int common_alignment(int first, std::int64_t step, DType dtype) {
 GemmShape batched_shape(const BatchedGemm& op, bool tf32) {
   GemmShape shape = shape_of(op.first, tf32);
   shape.batch = op.batch;
-  shape.stride_a = op.a_step;
-  shape.stride_b = op.b_step;
-  shape.stride_d = op.d_step;
-  shape.align_a = common_alignment(shape.align_a, op.a_step, op.first.a.dtype);
-  shape.align_b = common_alignment(shape.align_b, op.b_step, op.first.b.dtype);
-  shape.align_d = common_alignment(shape.align_d, op.d_step, op.first.d.dtype);
+  shape.stride_a = op.a_stride;
+  shape.stride_b = op.b_stride;
+  shape.stride_d = op.d_stride;
+  shape.align_a = common_alignment(shape.align_a, op.a_stride, op.first.a.dtype);
+  shape.align_b = common_alignment(shape.align_b, op.b_stride, op.first.b.dtype);
+  shape.align_d = common_alignment(shape.align_d, op.d_stride, op.first.d.dtype);
   return shape;
 }
 
 // The parts of attention that is not fused, on a GPU's stream.
-class OnStream final : public PlainAttention {
+class StreamExecutor final : public UnfusedAttention {
  public:
   // is_first: before the first step.
-  OnStream(GemmPlans& gemms, bool tf32, const Launch& where, bool is_first)
+  StreamExecutor(GemmPlans& gemms, bool tf32, const Launch& where, bool is_first)
       : gemms_(gemms), tf32_(tf32), where_(where), is_first_(is_first) {}
 
   void run(const BatchedGemm& op) override {
@@ -80,9 +80,9 @@ class OnStream final : public PlainAttention {
 };
 
 // Loads kernels, and leaves products alone.
-class Loading final : public PlainAttention {
+class KernelLoader final : public UnfusedAttention {
  public:
-  explicit Loading(const Launch& where) : where_(where) { where_.load_only = true; }
+  explicit KernelLoader(const Launch& where) : where_(where) { where_.load_only = true; }
   void run(const BatchedGemm& /*op*/) override {}
   void run(const SoftmaxForward& op) override { gpu::run(op, where_); }
   void run(const SoftmaxBackward& op) override { gpu::run(op, where_); }
@@ -126,7 +126,7 @@ std::optional<std::string> Attention::refusal([[maybe_unused]] const Operation& 
 
 template <class Operation>
 std::int64_t Attention::workspace_of(const Operation& op) {
-  std::int64_t bytes = workspace_with(plain_attention_workspace_bytes(op));
+  std::int64_t bytes = workspace_with(unfused_attention_workspace_bytes(op));
 #if TESSERA_HAS_CUDNN
   if (!refusal(op)) bytes = std::max(bytes, fused_->workspace_bytes(op));
 #endif
@@ -149,23 +149,23 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
     }
   }
 #endif
-  is_plain_.insert(fingerprint(op));
-  plain_[in_words(op)] = *reason;
+  is_unfused_.insert(fingerprint(op));
+  unfused_reasons_[in_words(op)] = *reason;
   const std::span<std::byte> own = parts_of(workspace).attention;
-  for (const BatchedGemm& product : plain_attention_gemms(op, own))
+  for (const BatchedGemm& product : unfused_attention_gemms(op, own))
     shapes.push_back(batched_shape(product, options_.tf32));
-  Loading loading({.stream = nullptr, .multiprocessors = options_.multiprocessors});
-  run_plain_attention(op, own, loading);
+  KernelLoader loading({.stream = nullptr, .multiprocessors = options_.multiprocessors});
+  run_unfused_attention(op, own, loading);
 }
 
 template <class Operation>
 void Attention::run_one(const Operation& op, cudaStream_t stream, bool is_first) {
 #if TESSERA_HAS_CUDNN
-  if (!is_plain_.contains(fingerprint(op))) return fused_->run(op, stream);
+  if (!is_unfused_.contains(fingerprint(op))) return fused_->run(op, stream);
 #endif
-  OnStream parts(gemms_, options_.tf32,
-                 {.stream = stream, .multiprocessors = options_.multiprocessors}, is_first);
-  run_plain_attention(op, parts_of(workspace_).attention, parts);
+  StreamExecutor parts(gemms_, options_.tf32,
+                       {.stream = stream, .multiprocessors = options_.multiprocessors}, is_first);
+  run_unfused_attention(op, parts_of(workspace_).attention, parts);
 }
 
 std::int64_t Attention::workspace_bytes(const AttentionForward& op) {
@@ -209,7 +209,7 @@ std::vector<GpuChoice> Attention::choices() const {
     }
   }
 #endif
-  for (const auto& [operation, reason] : plain_) {
+  for (const auto& [operation, reason] : unfused_reasons_) {
     all.push_back({.op = "attention",
                    .shape = operation,
                    .choice = "matrix products and softmax",
@@ -224,8 +224,8 @@ std::string Attention::name() const {
 #if TESSERA_HAS_CUDNN
   fused = fused_ && !fused_->choices().empty();
 #endif
-  if (fused) return plain_.empty() ? "cudnn" : "cudnn+gemm";
-  return plain_.empty() ? "none" : "gemm";
+  if (fused) return unfused_reasons_.empty() ? "cudnn" : "cudnn+gemm";
+  return unfused_reasons_.empty() ? "none" : "gemm";
 }
 
 }  // namespace tessera::trainer::cuda

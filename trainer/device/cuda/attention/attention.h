@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "trainer/device/cuda/attention/attention_plain.h"
+#include "trainer/device/cuda/attention/attention_unfused.h"
 #include "trainer/device/cuda/gemm/gemm.h"
 #include "trainer/device/fingerprint.h"
 #include "trainer/device/gpu.h"
@@ -77,8 +77,8 @@ class Attention {
   std::unique_ptr<AttentionPlans> fused_;
 #endif
   std::span<std::byte> workspace_;
-  std::unordered_set<Fingerprint, FingerprintHash> is_plain_;  // of prepared operations
-  std::map<std::string, std::string> plain_;  // operation in words: why it is not fused
+  std::unordered_set<Fingerprint, FingerprintHash> is_unfused_;  // of prepared operations
+  std::map<std::string, std::string> unfused_reasons_;  // operation in words: why it is not fused
 };
 
 }  // namespace tessera::trainer::cuda

@@ -9,8 +9,8 @@
 namespace tessera::trainer::cuda {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // of each matrix in the workspace
-constexpr std::int64_t kPack = 8;         // leading dimensions of scores are multiples of it
+constexpr std::int64_t kAlignment = 256;     // of each matrix in the workspace
+constexpr std::int64_t kScoresMultiple = 8;  // leading dimensions of scores are multiples of it
 constexpr std::int64_t kMostRows = 512;
 constexpr std::int64_t kEnoughRows = 256;
 constexpr std::int64_t kLeastRows = 16;
@@ -35,7 +35,7 @@ AttentionChunk chunk_of(const Attention& op, std::int64_t bytes) {
   const AttentionShape& s = op.shape;
   const std::int64_t group = group_of(s);
   const auto fits = [&](const AttentionChunk& chunk) {
-    return plain_attention_bytes(op, chunk) <= bytes;
+    return unfused_attention_bytes(op, chunk) <= bytes;
   };
   AttentionChunk chunk{s.kv_heads, group, std::min(s.seq, kMostRows)};
   if (fits(chunk)) return chunk;
@@ -54,21 +54,21 @@ AttentionChunk chunk_of(const Attention& op, std::int64_t bytes) {
   }
   throw Error(ExitCode::unsupported, op_name(op),
               fmt::format("needs {} bytes of workspace at least, {} were given",
-                          plain_attention_least_bytes(op), bytes));
+                          unfused_attention_least_bytes(op), bytes));
 }
 
 template <class Attention>
 std::int64_t wanted_bytes(const Attention& op) {
   const AttentionShape& s = op.shape;
-  const std::int64_t all = plain_attention_bytes(
+  const std::int64_t all = unfused_attention_bytes(
       op, AttentionChunk{s.kv_heads, group_of(s), std::min(s.seq, kMostRows)});
-  return std::max(plain_attention_least_bytes(op), std::min(all, memory::kPlainAttentionBytes));
+  return std::max(unfused_attention_least_bytes(op), std::min(all, memory::kUnfusedAttentionBytes));
 }
 
 }  // namespace
 
 std::int64_t scores_ld(std::int64_t keys) {
-  return round_up(keys, kPack);
+  return round_up(keys, kScoresMultiple);
 }
 
 ChunkBytes chunk_bytes(const AttentionShape& s, DType dtype, const AttentionChunk& chunk) {
@@ -91,30 +91,30 @@ Tensor part_of(const Tensor& t, std::int64_t row, std::int64_t rows, std::int64_
           cols, t.ld};
 }
 
-std::int64_t plain_attention_bytes(const AttentionForward& op, const AttentionChunk& chunk) {
+std::int64_t unfused_attention_bytes(const AttentionForward& op, const AttentionChunk& chunk) {
   return chunk_bytes(op.shape, op.qkv.dtype, chunk).forward();
 }
-std::int64_t plain_attention_bytes(const AttentionBackward& op, const AttentionChunk& chunk) {
+std::int64_t unfused_attention_bytes(const AttentionBackward& op, const AttentionChunk& chunk) {
   return chunk_bytes(op.shape, op.qkv.dtype, chunk).backward();
 }
 
-AttentionChunk plain_attention_chunk(const AttentionForward& op, std::int64_t workspace_bytes) {
+AttentionChunk unfused_attention_chunk(const AttentionForward& op, std::int64_t workspace_bytes) {
   return chunk_of(op, workspace_bytes);
 }
-AttentionChunk plain_attention_chunk(const AttentionBackward& op, std::int64_t workspace_bytes) {
+AttentionChunk unfused_attention_chunk(const AttentionBackward& op, std::int64_t workspace_bytes) {
   return chunk_of(op, workspace_bytes);
 }
 
-std::int64_t plain_attention_least_bytes(const AttentionForward& op) {
-  return plain_attention_bytes(op, least_chunk(op.shape));
+std::int64_t unfused_attention_least_bytes(const AttentionForward& op) {
+  return unfused_attention_bytes(op, least_chunk(op.shape));
 }
-std::int64_t plain_attention_least_bytes(const AttentionBackward& op) {
-  return plain_attention_bytes(op, least_chunk(op.shape));
+std::int64_t unfused_attention_least_bytes(const AttentionBackward& op) {
+  return unfused_attention_bytes(op, least_chunk(op.shape));
 }
-std::int64_t plain_attention_workspace_bytes(const AttentionForward& op) {
+std::int64_t unfused_attention_workspace_bytes(const AttentionForward& op) {
   return wanted_bytes(op);
 }
-std::int64_t plain_attention_workspace_bytes(const AttentionBackward& op) {
+std::int64_t unfused_attention_workspace_bytes(const AttentionBackward& op) {
   return wanted_bytes(op);
 }
 

@@ -22,20 +22,20 @@ struct AttentionChunk {
 
 // The chunk that a workspace of this many bytes has room for. Rows are given up first, down to 256,
 // then heads, then rows down to 16; more than 512 are never taken, as they would add to what is
-// computed in vain. Error(unsupported) under plain_attention_least_bytes.
-AttentionChunk plain_attention_chunk(const AttentionForward& op, std::int64_t workspace_bytes);
-AttentionChunk plain_attention_chunk(const AttentionBackward& op, std::int64_t workspace_bytes);
+// computed in vain. Error(unsupported) under unfused_attention_least_bytes.
+AttentionChunk unfused_attention_chunk(const AttentionForward& op, std::int64_t workspace_bytes);
+AttentionChunk unfused_attention_chunk(const AttentionBackward& op, std::int64_t workspace_bytes);
 
 // Scratch of a chunk.
-std::int64_t plain_attention_bytes(const AttentionForward& op, const AttentionChunk& chunk);
-std::int64_t plain_attention_bytes(const AttentionBackward& op, const AttentionChunk& chunk);
+std::int64_t unfused_attention_bytes(const AttentionForward& op, const AttentionChunk& chunk);
+std::int64_t unfused_attention_bytes(const AttentionBackward& op, const AttentionChunk& chunk);
 
 // Least: of 16 rows of one head, and for bf16 the f32 gradients of a head of keys. Wanted: of 512
-// rows of all heads, but memory::kPlainAttentionBytes where the least is no more than that.
-std::int64_t plain_attention_least_bytes(const AttentionForward& op);
-std::int64_t plain_attention_least_bytes(const AttentionBackward& op);
-std::int64_t plain_attention_workspace_bytes(const AttentionForward& op);
-std::int64_t plain_attention_workspace_bytes(const AttentionBackward& op);
+// rows of all heads, but memory::kUnfusedAttentionBytes where the least is no more than that.
+std::int64_t unfused_attention_least_bytes(const AttentionForward& op);
+std::int64_t unfused_attention_least_bytes(const AttentionBackward& op);
+std::int64_t unfused_attention_workspace_bytes(const AttentionForward& op);
+std::int64_t unfused_attention_workspace_bytes(const AttentionBackward& op);
 
 // Bytes of the scratch matrices of chunks of that size; P and dS of f32 lie in place of the scores
 // and dP.
@@ -92,9 +92,9 @@ struct Chunk {
     return {data, dtype, kv_heads * group_heads * rows, keys(), ld()};
   }
   // Elements from one of the batch to the next.
-  std::int64_t query_step() const { return group_of(s) * s.head_dim; }
-  std::int64_t key_step() const { return s.head_dim; }
-  std::int64_t score_step() const { return group_heads * rows * ld(); }
+  std::int64_t query_stride() const { return group_of(s) * s.head_dim; }
+  std::int64_t key_stride() const { return s.head_dim; }
+  std::int64_t score_stride() const { return group_heads * rows * ld(); }
 
   Scores of(std::byte* data) const {
     return {s,    batch,  q_head(0), kv_heads * group_heads,        first_row,

@@ -254,20 +254,20 @@ TensorGraph attention_graph(const AttentionGraphKey& key) {
   return key.pass == AttentionPass::forward ? forward_graph(key) : backward_graph(key);
 }
 
-std::vector<Binding> bindings(const AttentionForward& op, AttentionNumbers& numbers) {
-  numbers.scale = op.shape.scale;
+std::vector<Binding> bindings(const AttentionForward& op, AttentionScalars& scalars) {
+  scalars.scale = op.shape.scale;
   std::vector<Binding> all;
   bind_heads(all, op.shape, op.qkv, id::q, id::k, id::v);
   all.push_back({id::out, op.out.data});
   all.push_back({id::lse, op.lse.data});
-  all.push_back({id::scale, &numbers.scale});
-  all.push_back({id::masked, &numbers.masked});
+  all.push_back({id::scale, &scalars.scale});
+  all.push_back({id::masked, &scalars.masked});
   return all;
 }
 
 std::vector<Binding> bindings(const AttentionBackward& op, void* dq_sums,
-                              AttentionNumbers& numbers) {
-  numbers.scale = op.shape.scale;
+                              AttentionScalars& scalars) {
+  scalars.scale = op.shape.scale;
   std::vector<Binding> all;
   bind_heads(all, op.shape, op.qkv, id::q, id::k, id::v);
   bind_heads(all, op.shape, op.dqkv, id::dq, id::dk, id::dv);
@@ -276,9 +276,9 @@ std::vector<Binding> bindings(const AttentionBackward& op, void* dq_sums,
   all.push_back({id::dout, op.dout.data});
   all.push_back({id::row_sum, op.row_sum.data});
   if (dq_sums != nullptr) all.push_back({id::dq_sums, dq_sums});
-  all.push_back({id::scale, &numbers.scale});
-  all.push_back({id::masked, &numbers.masked});
-  all.push_back({id::one, &numbers.one});
+  all.push_back({id::scale, &scalars.scale});
+  all.push_back({id::masked, &scalars.masked});
+  all.push_back({id::one, &scalars.one});
   return all;
 }
 

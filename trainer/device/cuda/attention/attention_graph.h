@@ -67,7 +67,7 @@ inline constexpr std::int64_t scale = 12, masked = 13, one = 14;
 TensorGraph attention_graph(const AttentionGraphKey& key);
 
 // The numbers by value: they must stay where they are while the graph may run.
-struct AttentionNumbers {
+struct AttentionScalars {
   float scale = 1;
   float masked = -std::numeric_limits<float>::infinity();
   float one = 1;
@@ -75,8 +75,8 @@ struct AttentionNumbers {
 
 // What the operation's tensors are in the graph. numbers.scale is set to the operation's.
 // dq_sums: memory of query_gradient_sums_bytes, null for a deterministic pass, which has none.
-std::vector<Binding> bindings(const AttentionForward& op, AttentionNumbers& numbers);
+std::vector<Binding> bindings(const AttentionForward& op, AttentionScalars& scalars);
 std::vector<Binding> bindings(const AttentionBackward& op, void* dq_sums,
-                              AttentionNumbers& numbers);
+                              AttentionScalars& scalars);
 
 }  // namespace tessera::trainer::cuda

@@ -86,7 +86,7 @@ void AttentionPlans::prepare(const Operation& op, const AttentionGraphKey& key,
   prepared.pack.reset();
   prepared.plan = &plan;
   const std::vector<Binding> bindings =
-      bind(sums > 0 ? workspace.data() : nullptr, prepared.numbers);
+      bind(sums > 0 ? workspace.data() : nullptr, prepared.scalars);
   for (const Binding& b : bindings) {
     const bool by_value =
         b.id == attention_id::scale || b.id == attention_id::masked || b.id == attention_id::one;
@@ -130,11 +130,11 @@ std::int64_t AttentionPlans::workspace_bytes(const AttentionBackward& op) {
 
 void AttentionPlans::prepare(const AttentionForward& op, std::span<std::byte> workspace) {
   prepare(op, key_of(op), workspace,
-          [&](void*, AttentionNumbers& numbers) { return bindings(op, numbers); });
+          [&](void*, AttentionScalars& scalars) { return bindings(op, scalars); });
 }
 void AttentionPlans::prepare(const AttentionBackward& op, std::span<std::byte> workspace) {
   prepare(op, key_of(op, deterministic_), workspace,
-          [&](void* sums, AttentionNumbers& numbers) { return bindings(op, sums, numbers); });
+          [&](void* sums, AttentionScalars& scalars) { return bindings(op, sums, scalars); });
 }
 
 void AttentionPlans::run(const AttentionForward& op, cudaStream_t stream) {

@@ -66,7 +66,7 @@ class AttentionPlans {
   };
   struct Prepared {
     const Plan* plan = nullptr;
-    AttentionNumbers numbers;  // the pack has their addresses, the map's nodes stay where they are
+    AttentionScalars scalars;  // the pack has their addresses, the map's nodes stay where they are
     std::optional<Descriptor> pack;
   };
   struct Destroy {

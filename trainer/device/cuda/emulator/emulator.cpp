@@ -31,10 +31,10 @@ namespace {
 // --- The state of the launch that runs.
 
 constexpr std::uintptr_t kAccess = 16;
-constexpr int kWarp = 32;
-constexpr int kMostThreads = 1024;
-constexpr std::size_t kMostShared = 228 << 10;  // of any GPU
-constexpr int kMostCopies = 64;                 // of a thread on their way
+constexpr int kWarpSize = 32;
+constexpr int kMaxThreads = 1024;
+constexpr std::size_t kMaxShared = 228 << 10;  // of any GPU
+constexpr int kMaxCopies = 64;                 // of a thread on their way
 #if defined(__SANITIZE_ADDRESS__) || defined(TESSERA_EMULATOR_TSAN)
 constexpr std::size_t kStackBytes = 256 << 10;
 #else
@@ -43,20 +43,20 @@ constexpr std::size_t kStackBytes = 64 << 10;
 
 using HeapBytes = std::unique_ptr<std::byte, void (*)(void*)>;
 
-enum class State : std::uint8_t { ready, at_sync, at_exchange, done };
+enum class State : std::uint8_t { ready, at_sync, at_shuffle, done };
 
 struct Fiber {
   Current index;
   State state = State::ready;
   Place place{"", 0};
-  std::uint64_t bits = 0;  // of an exchange
+  std::uint64_t bits = 0;  // of a shuffle
   int lane_bits = 0;
   // Copies on their way, a ring, and the group of each: that of the next, and how many have ended.
-  Copy copies[kMostCopies] = {};
-  int copy_groups[kMostCopies] = {};
+  Copy copies[kMaxCopies] = {};
+  int copy_groups[kMaxCopies] = {};
   int first_copy = 0;
   int copy_count = 0;
-  int ended_groups = 0;
+  int committed_groups = 0;
   void* stack_pointer = nullptr;
   std::byte* stack = nullptr;
   std::size_t stack_bytes = kStackBytes;
@@ -76,10 +76,10 @@ struct Shared {
 // A ring with room for every thread of a block: a container that grew would be moved by a thread,
 // which the thread sanitizer would take for an access.
 struct Queue {
-  int fibers[kMostThreads] = {};
+  int fibers[kMaxThreads] = {};
   int first = 0;
   int count = 0;
-  int& at(int i) { return fibers[(first + i) % kMostThreads]; }
+  int& at(int i) { return fibers[(first + i) % kMaxThreads]; }
 };
 
 // One launch at a time.
@@ -88,13 +88,13 @@ struct Machine {
   const std::function<void()>* body = nullptr;
   std::vector<Fiber> fibers;  // of a block
   int threads = 0;
-  std::size_t most_shared = 0;
-  std::size_t launch_shared = 0;
+  std::size_t max_shared = 0;
+  std::size_t dynamic_shared = 0;
   int live = 0;
   int at_sync = 0;
-  Place sync_place{"", 0};       // of the first thread there
-  std::vector<int> at_exchange;  // lanes of each warp that have come
-  Queue ready;                   // fibers that can go on, in the order they became so
+  Place sync_place{"", 0};      // of the first thread there
+  std::vector<int> at_shuffle;  // lanes of each warp that have come
+  Queue ready;                  // fibers that can go on, in the order they became so
   std::uint64_t random = 0;
   std::vector<Shared> shared;
   Fiber home;
@@ -186,7 +186,7 @@ void switch_to(Fiber& next) {
   const auto first = std::find_if(m.fibers.begin(), m.fibers.begin() + m.threads,
                                   [](const Fiber& f) { return f.state != State::done; });
   fail(fmt::format("{} threads wait at a sync(), {} at a shuffle, {} have ended: the first waits",
-                   count(State::at_sync), count(State::at_exchange), count(State::done)),
+                   count(State::at_sync), count(State::at_shuffle), count(State::done)),
        &first->place);
 }
 
@@ -203,7 +203,7 @@ Fiber& next() {
   switch (options().order) {
     case Order::forward:
       taken = ready.at(0);
-      ready.first = (ready.first + 1) % kMostThreads;
+      ready.first = (ready.first + 1) % kMaxThreads;
       break;
     case Order::random: {
       constexpr std::uint64_t kFactor = 6364136223846793005U;
@@ -281,9 +281,9 @@ void prepare_home() {
   Machine& m = machine();
 #if defined(TESSERA_EMULATOR_TSAN)
   m.home.tsan = __tsan_get_current_fiber();
-  constexpr std::size_t kMostDeclarations = 64;
-  m.shared.reserve(kMostDeclarations);
-  if (m.tsan_shared == nullptr) m.tsan_shared = from_heap(kMostShared);
+  constexpr std::size_t kMaxDeclarations = 64;
+  m.shared.reserve(kMaxDeclarations);
+  if (m.tsan_shared == nullptr) m.tsan_shared = from_heap(kMaxShared);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
   pthread_attr_t attributes;
@@ -300,7 +300,7 @@ void run_block(std::int64_t x, std::int64_t y, Grid grid) {
   Machine& m = machine();
   m.live = m.threads;
   m.at_sync = 0;
-  m.at_exchange.assign(static_cast<std::size_t>(m.threads / kWarp), 0);
+  m.at_shuffle.assign(static_cast<std::size_t>(m.threads / kWarpSize), 0);
   m.shared.clear();
 #if defined(TESSERA_EMULATOR_TSAN)
   __tsan_release(&m.tsan_begin);
@@ -310,7 +310,7 @@ void run_block(std::int64_t x, std::int64_t y, Grid grid) {
     fiber.index = {
         .thread = thread, .block_x = x, .block_y = y, .blocks_x = grid.x, .blocks_y = grid.y};
     fiber.turn = false;
-    fiber.first_copy = fiber.copy_count = fiber.ended_groups = 0;
+    fiber.first_copy = fiber.copy_count = fiber.committed_groups = 0;
     prepare_stack(fiber);
     wake(fiber);
   }
@@ -331,25 +331,25 @@ const Current& current() {
   return machine().running->index;
 }
 
-void run_grid(const char* kernel, Grid grid, int threads, int most_shared,
+void run_grid(const char* kernel, Grid grid, int threads, int max_shared,
               const std::function<void()>& body) {
   Machine& m = machine();
   m.kernel = kernel;
   m.body = &body;
   m.threads = threads;
   m.random = options().seed;
-  m.most_shared = static_cast<std::size_t>(most_shared);
-  m.launch_shared = grid.shared_bytes;
-  if (m.most_shared > kMostShared)
-    fail(fmt::format("{} bytes of shared memory a block, no GPU has more than {}", m.most_shared,
-                     kMostShared));
-  if (m.launch_shared > m.most_shared)
-    fail(fmt::format("{} bytes of shared memory, {} are there", m.launch_shared, m.most_shared));
-  if (threads < kWarp || threads > kMostThreads || threads % kWarp != 0)
+  m.max_shared = static_cast<std::size_t>(max_shared);
+  m.dynamic_shared = grid.dynamic_shared_bytes;
+  if (m.max_shared > kMaxShared)
+    fail(fmt::format("{} bytes of shared memory a block, no GPU has more than {}", m.max_shared,
+                     kMaxShared));
+  if (m.dynamic_shared > m.max_shared)
+    fail(fmt::format("{} bytes of shared memory, {} are there", m.dynamic_shared, m.max_shared));
+  if (threads < kWarpSize || threads > kMaxThreads || threads % kWarpSize != 0)
     fail(fmt::format("blocks of {} threads", threads));
-  constexpr unsigned kMostX = (1U << 31) - 1;
-  constexpr unsigned kMostY = 65535;
-  if (grid.x < 1 || grid.y < 1 || grid.x > kMostX || grid.y > kMostY)
+  constexpr unsigned kMaxX = (1U << 31) - 1;
+  constexpr unsigned kMaxY = 65535;
+  if (grid.x < 1 || grid.y < 1 || grid.x > kMaxX || grid.y > kMaxY)
     fail(fmt::format("a grid of {} x {} blocks", grid.x, grid.y));
   prepare_fibers(threads);
   prepare_home();
@@ -394,30 +394,30 @@ void sync(Place place) {
 #endif
 }
 
-std::uint64_t exchange(std::uint64_t bits, int lane_bits, Place place) {
+std::uint64_t shuffle_xor(std::uint64_t bits, int lane_bits, Place place) {
   Machine& m = machine();
   Fiber& me = *m.running;
-  const int warp = me.index.thread / kWarp;
-  if (lane_bits < 1 || lane_bits >= kWarp)
+  const int warp = me.index.thread / kWarpSize;
+  if (lane_bits < 1 || lane_bits >= kWarpSize)
     fail(fmt::format("shuffle_xor by {}", lane_bits), &place);
   me.place = place;
   me.bits = bits;
   me.lane_bits = lane_bits;
-  me.state = State::at_exchange;
-  Fiber* const lanes = &m.fibers[static_cast<std::size_t>(warp) * kWarp];
-  int& come = m.at_exchange[static_cast<std::size_t>(warp)];
-  if (++come < kWarp) {
+  me.state = State::at_shuffle;
+  Fiber* const lanes = &m.fibers[static_cast<std::size_t>(warp) * kWarpSize];
+  int& come = m.at_shuffle[static_cast<std::size_t>(warp)];
+  if (++come < kWarpSize) {
     switch_to(next());
     return me.bits;
   }
   come = 0;
-  std::uint64_t all[kWarp];
-  for (int lane = 0; lane < kWarp; ++lane) {
+  std::uint64_t all[kWarpSize];
+  for (int lane = 0; lane < kWarpSize; ++lane) {
     if (lanes[lane].lane_bits != lane_bits || lanes[lane].place.line != place.line)
       fail("lanes of a warp are at different shuffles, one", &lanes[lane].place);
     all[lane] = lanes[lane].bits;
   }
-  for (int lane = 0; lane < kWarp; ++lane) {
+  for (int lane = 0; lane < kWarpSize; ++lane) {
     lanes[lane].bits = all[lane ^ lane_bits];
     if (&lanes[lane] != &me) wake(lanes[lane]);
   }
@@ -429,8 +429,8 @@ std::uint64_t exchange(std::uint64_t bits, int lane_bits, Place place) {
 
 namespace {
 
-constexpr std::size_t kMostDeclared = 48 << 10;  // by a kernel: more is had by a launch alone
-constexpr char kLaunchPlace = 0;                 // stands for the declaration of what a launch has
+constexpr std::size_t kMaxDeclared = 48 << 10;  // by a kernel: more is had by a launch alone
+constexpr char kDynamicPlace = 0;               // stands for the declaration of what a launch has
 
 std::size_t ceil_to_access(std::size_t bytes) {
   return (bytes + kAccess - 1) / kAccess * kAccess;
@@ -451,32 +451,32 @@ void fill_with_nan(std::byte* begin, std::size_t bytes) {
 
 }  // namespace
 
-void* launch_shared_memory() {
-  return shared_memory(&kLaunchPlace, machine().launch_shared);
+void* dynamic_shared_memory() {
+  return shared_memory(&kDynamicPlace, machine().dynamic_shared);
 }
 
-void copy_ahead(void* to, const void* from, Place place) {
+void cp_async(void* to, const void* from, Place place) {
   Fiber& me = *machine().running;
-  if (me.copy_count == kMostCopies)
-    fail(fmt::format("more than {} copies of a thread on their way", kMostCopies), &place);
-  const int at = (me.first_copy + me.copy_count++) % kMostCopies;
+  if (me.copy_count == kMaxCopies)
+    fail(fmt::format("more than {} copies of a thread on their way", kMaxCopies), &place);
+  const int at = (me.first_copy + me.copy_count++) % kMaxCopies;
   if (!is_shared(to)) fail(fmt::format("a copy to {}, which is no shared memory", to), &place);
   check_global(from, place);
   me.copies[at] = {to, from};
-  me.copy_groups[at] = me.ended_groups;
+  me.copy_groups[at] = me.committed_groups;
   me.place = place;
 }
 
-void end_copies() {
-  ++machine().running->ended_groups;
+void cp_async_commit() {
+  ++machine().running->committed_groups;
 }
 
 const Copy* due_copy(int groups) {
   Fiber& me = *machine().running;
-  if (me.copy_count == 0 || me.copy_groups[me.first_copy] >= me.ended_groups - groups)
+  if (me.copy_count == 0 || me.copy_groups[me.first_copy] >= me.committed_groups - groups)
     return nullptr;
   const Copy* const due = &me.copies[me.first_copy];
-  me.first_copy = (me.first_copy + 1) % kMostCopies;
+  me.first_copy = (me.first_copy + 1) % kMaxCopies;
   --me.copy_count;
   return due;
 }
@@ -490,10 +490,10 @@ void* shared_memory(const void* place, std::size_t bytes) {
   }
   std::size_t declared = 0;  // by the kernel
   for (const Shared& known : m.shared)
-    declared += known.place != &kLaunchPlace ? ceil_to_access(known.bytes) : 0;
-  if (place != &kLaunchPlace) {
+    declared += known.place != &kDynamicPlace ? ceil_to_access(known.bytes) : 0;
+  if (place != &kDynamicPlace) {
     declared += bytes;
-    const std::size_t there = std::min(kMostDeclared, m.most_shared - m.launch_shared);
+    const std::size_t there = std::min(kMaxDeclared, m.max_shared - m.dynamic_shared);
     if (declared > there)
       fail(fmt::format("{} bytes of shared memory, {} are there", declared, there));
   }

@@ -47,24 +47,24 @@ struct Current {
 };
 const Current& current();
 
-// most_shared: bytes of a block, Launch's.
-void run_grid(const char* kernel, Grid grid, int threads, int most_shared,
+// max_shared: bytes of a block, Launch's.
+void run_grid(const char* kernel, Grid grid, int threads, int max_shared,
               const std::function<void()>& body);
 
 void sync(Place place);
 // The bits of the lane whose number differs from the caller's in `lane_bits`.
-std::uint64_t exchange(std::uint64_t bits, int lane_bits, Place place);
+std::uint64_t shuffle_xor(std::uint64_t bits, int lane_bits, Place place);
 // `bytes` of the block for the declaration `place`: the same for all of its threads.
 void* shared_memory(const void* place, std::size_t bytes);
 // The Grid's shared_bytes of the block.
-void* launch_shared_memory();
+void* dynamic_shared_memory();
 // Copies of the running thread, which simt.h carries out.
 struct Copy {
   void* to;
   const void* from;
 };
-void copy_ahead(void* to, const void* from, Place place);
-void end_copies();
+void cp_async(void* to, const void* from, Place place);
+void cp_async_commit();
 // The next that is not of its last `groups` groups, which then counts as done; null: there is none.
 const Copy* due_copy(int groups);
 void check_aligned(const void* address, Place place);

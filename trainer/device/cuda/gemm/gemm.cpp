@@ -57,10 +57,10 @@ bool is_same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
 class TrialMemory {
  public:
   TrialMemory(GemmTrials& trials, std::int64_t bytes)
-      : trials_(trials), bytes_(trials.take(bytes)) {}
+      : trials_(trials), bytes_(trials.acquire(bytes)) {}
   TrialMemory(const TrialMemory&) = delete;
   TrialMemory& operator=(const TrialMemory&) = delete;
-  ~TrialMemory() { trials_.give_back(); }
+  ~TrialMemory() { trials_.release(); }
   std::span<std::byte> bytes() const { return bytes_; }
 
  private:
@@ -73,8 +73,8 @@ GemmOperands operands_of(const Gemm& op) {
 }
 
 // An algorithm would write over what it reads, now and then.
-void require_apart(const GemmShape& shape, const GemmOperands& operands,
-                   std::span<const std::byte> workspace) {
+void require_disjoint(const GemmShape& shape, const GemmOperands& operands,
+                      std::span<const std::byte> workspace) {
   const std::less<const void*> before;
   for (const void* operand :
        {static_cast<const void*>(operands.a), static_cast<const void*>(operands.b),
@@ -302,7 +302,7 @@ GemmPlans::Plan& GemmPlans::plan_of(const GemmShape& shape) {
 
 void GemmPlans::run(const GemmShape& shape, const GemmOperands& operands, cudaStream_t stream) {
   const Plan& plan = plan_of(shape);
-  require_apart(shape, operands, workspace_);
+  require_disjoint(shape, operands, workspace_);
   require(lt_, launch(shape, plan, plan.algorithm, operands, stream), shape, "cublasLtMatmul");
 }
 
@@ -316,7 +316,7 @@ void GemmPlans::launch_first(const Gemm& op, cudaStream_t stream) {
 
 void GemmPlans::launch_first(const GemmShape& shape, const GemmOperands& operands,
                              cudaStream_t stream) {
-  require_apart(shape, operands, workspace_);
+  require_disjoint(shape, operands, workspace_);
   Plan& plan = plan_of(shape);
   const cublasStatus_t status = launch(shape, plan, plan.algorithm, operands, stream);
   if (!is_refusal(status)) return require(lt_, status, shape, "cublasLtMatmul");

@@ -13,7 +13,7 @@ constexpr double kSampleSeconds = 200e-6;
 constexpr double kMostLaunches = 100;
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 25;
-constexpr double kHopeless = 1.5;  // times the best estimate
+constexpr double kTooSlowFactor = 1.5;  // times the best estimate
 
 bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds > 0;
@@ -64,7 +64,7 @@ class Race {
   }
 
   void leave_hopeless() {
-    const double limit = kHopeless * best();
+    const double limit = kTooSlowFactor * best();
     const std::size_t first = runners_.front();
     std::erase_if(runners_, [&](std::size_t i) { return i != first && estimates_[i] > limit; });
     launches_ = static_cast<std::int64_t>(

@@ -36,7 +36,7 @@ Rooms rooms(const GemmShape& s) {
 }
 
 std::int64_t wanted_sets(std::int64_t set_bytes, std::int64_t l2_bytes) {
-  return std::max<std::int64_t>(1, (kGemmCacheTurns * l2_bytes + set_bytes - 1) / set_bytes);
+  return std::max<std::int64_t>(1, (kGemmL2Multiple * l2_bytes + set_bytes - 1) / set_bytes);
 }
 
 std::uint16_t to_bf16(float value) {

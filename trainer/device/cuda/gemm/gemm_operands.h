@@ -21,7 +21,7 @@ struct GemmOperands {
 };
 
 // Of the sets that trials go round, together at least this often the size of the L2 cache.
-inline constexpr std::int64_t kGemmCacheTurns = 4;
+inline constexpr std::int64_t kGemmL2Multiple = 4;
 
 // Bytes that trials of a shape want; with less than gemm_set_bytes there are none.
 std::int64_t gemm_trial_bytes(const GemmShape& shape, std::int64_t l2_bytes);

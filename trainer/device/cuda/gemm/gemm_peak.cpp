@@ -27,7 +27,7 @@ GemmShape square(std::int64_t n, Precision precision) {
 // Of products of one size for about `seconds`.
 double rate(const GemmShape& shape, double seconds, GemmPlans& plans, GemmTrials& trials,
             cudaStream_t stream) {
-  const std::span<std::byte> memory = trials.take(gemm_trial_bytes(shape, trials.l2_bytes()));
+  const std::span<std::byte> memory = trials.acquire(gemm_trial_bytes(shape, trials.l2_bytes()));
   const std::vector<GemmOperands> sets = gemm_operand_sets(shape, memory, trials.l2_bytes());
   if (sets.empty()) return 0;
   trials.fill_with_random(memory, shape.in);
@@ -60,7 +60,7 @@ double measure_gemm_tflops(Precision precision, double seconds, const GemmOption
                   {workspace.get(), static_cast<std::size_t>(memory::kGemmWorkspaceBytes)}, options,
                   options.deterministic ? nullptr : trials.get(), stream);
     best = std::max(best, rate(shape, seconds / std::size(kSizes), plans, *trials, stream));
-    trials->give_back();
+    trials->release();
   }
   constexpr double kTera = 1e12;
   return best / kTera;

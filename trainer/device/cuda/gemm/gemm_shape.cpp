@@ -26,7 +26,7 @@ std::int64_t leading_dimension(const Tensor& t) {
 
 // Equal sizes that the matrices of a batch may lie at: behind one another, or side by side in rows
 // that are long enough for all.
-bool is_apart(const GemmMatrix& d, std::int64_t batch) {
+bool is_disjoint(const GemmMatrix& d, std::int64_t batch) {
   return batch == 1 || d.stride >= (d.rows - 1) * d.ld + d.cols ||
          (d.stride >= d.cols && (batch - 1) * d.stride + d.cols <= d.ld);
 }
@@ -94,7 +94,7 @@ void check(const GemmShape& s) {
              each.alignment >= bytes_of(each.dtype) && each.alignment <= kGemmAlignment,
          "a matrix is not aligned to its elements");
   }
-  need(is_apart(matrix_d(s), s.batch), "matrices of D overlap");
+  need(is_disjoint(matrix_d(s), s.batch), "matrices of D overlap");
 }
 
 std::string to_text(const GemmShape& s) {

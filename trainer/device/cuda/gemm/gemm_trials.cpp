@@ -46,8 +46,8 @@ class GpuTrials : public GemmTrials {
 
   std::int64_t l2_bytes() const override { return l2_bytes_; }
 
-  std::span<std::byte> take(std::int64_t bytes) override {
-    give_back();
+  std::span<std::byte> acquire(std::int64_t bytes) override {
+    release();
     const auto lent = spare_.first(std::min(static_cast<std::size_t>(bytes), spare_.size()) /
                                    kGemmAlignment * kGemmAlignment);
     if (lent.size() == static_cast<std::size_t>(bytes)) return lent;
@@ -68,7 +68,7 @@ class GpuTrials : public GemmTrials {
   }
 
   // Waits for all that works on it. A GPU that fails here fails at the next call too.
-  void give_back() noexcept override { cudaFree(std::exchange(memory_, nullptr)); }
+  void release() noexcept override { cudaFree(std::exchange(memory_, nullptr)); }
 
   void fill_with_random(std::span<std::byte> memory, DType dtype) override {
     if (numbers_.empty() || dtype != dtype_) {

@@ -19,9 +19,9 @@ class GemmTrials {
  public:
   virtual ~GemmTrials() = default;
   virtual std::int64_t l2_bytes() const = 0;
-  // Device memory until give_back: `bytes`, or less if there is less, or none.
-  virtual std::span<std::byte> take(std::int64_t bytes) = 0;
-  virtual void give_back() noexcept = 0;
+  // Device memory until release: `bytes`, or less if there is less, or none.
+  virtual std::span<std::byte> acquire(std::int64_t bytes) = 0;
+  virtual void release() noexcept = 0;
   virtual void fill_with_random(std::span<std::byte> memory, DType dtype) = 0;
   // Of the device, from the first to the last of the launches. Waits for their end.
   virtual double seconds(const std::function<void()>& launches) = 0;

@@ -12,21 +12,21 @@ using model::Activation;
 
 constexpr int kThreads = 256;
 // Blocks that a multiprocessor has registers for; the grid has no more, so that all end together.
-template <bool kPacked, class T>
-constexpr int kBlocks = !kPacked                   ? 3
-                        : std::is_same_v<T, float> ? 4
-                                                   : 6;
-template <bool kPacked, class T>
-constexpr int kBackwardBlocks = !kPacked                   ? 3
-                                : std::is_same_v<T, float> ? 4
-                                                           : 5;
+template <bool kVectorized, class T>
+constexpr int kOccupancy = !kVectorized               ? 3
+                           : std::is_same_v<T, float> ? 4
+                                                      : 6;
+template <bool kVectorized, class T>
+constexpr int kBackwardOccupancy = !kVectorized               ? 3
+                                   : std::is_same_v<T, float> ? 4
+                                                              : 5;
 
 template <class T>
 SIMT_FUNCTION float exp_of(float x) {
   if constexpr (std::is_same_v<T, float>) {
     return std::exp(x);
   } else {
-    return power_of_two(x * 1.44269504088896F);
+    return exp2_approx(x * 1.44269504088896F);
   }
 }
 
@@ -35,7 +35,7 @@ SIMT_FUNCTION float inverse_of(float x) {
   if constexpr (std::is_same_v<T, float>) {
     return 1 / x;
   } else {
-    return inverse(x);
+    return reciprocal_approx(x);
   }
 }
 
@@ -97,52 +97,52 @@ SIMT_FUNCTION float slope_at(float x) {
   }
 }
 
-template <bool kPacked, Activation kKind, class T>
-SIMT_KERNEL(kThreads, (kBlocks<kPacked, T>))
-void act_forward(Packs packs, Rows<const T> x, Rows<T> y) {
-  packs.each<kThreads>([&](std::int64_t row, std::int64_t col, std::int64_t left) {
+template <bool kVectorized, Activation kKind, class T>
+SIMT_KERNEL(kThreads, (kOccupancy<kVectorized, T>))
+void act_forward(GridStrideLoop loop, Rows<const T> x, Rows<T> y) {
+  loop.each_vector<kThreads>([&](std::int64_t row, std::int64_t col, std::int64_t remaining) {
     const T* const from = x.row(row) + col;
-    float value[kPack];
-    load<kPacked>(from, left, value);
+    float value[kVecSize];
+    load<kVectorized>(from, remaining, value);
     if constexpr (kKind == Activation::swiglu) {
-      float up[kPack];
-      load<kPacked>(from + packs.cols, left, up);
+      float up[kVecSize];
+      load<kVectorized>(from + loop.cols, remaining, up);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) value[i] *= sigmoid<T>(value[i]) * up[i];
+      for (int i = 0; i < kVecSize; ++i) value[i] *= sigmoid<T>(value[i]) * up[i];
     } else {
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) value[i] = value_at<kKind, T>(value[i]);
+      for (int i = 0; i < kVecSize; ++i) value[i] = value_at<kKind, T>(value[i]);
     }
-    store<kPacked>(y.row(row) + col, left, value);
+    store<kVectorized>(y.row(row) + col, remaining, value);
   });
 }
 
-template <bool kPacked, Activation kKind, class T>
-SIMT_KERNEL(kThreads, (kBackwardBlocks<kPacked, T>))
-void act_backward(Packs packs, Rows<const T> x, Rows<const T> dy, Rows<T> dx) {
-  packs.each<kThreads>([&](std::int64_t row, std::int64_t col, std::int64_t left) {
+template <bool kVectorized, Activation kKind, class T>
+SIMT_KERNEL(kThreads, (kBackwardOccupancy<kVectorized, T>))
+void act_backward(GridStrideLoop loop, Rows<const T> x, Rows<const T> dy, Rows<T> dx) {
+  loop.each_vector<kThreads>([&](std::int64_t row, std::int64_t col, std::int64_t remaining) {
     const T* const from = x.row(row) + col;
     T* const to = dx.row(row) + col;
-    float value[kPack];
-    float grad[kPack];
-    load<kPacked>(from, left, value);
-    load<kPacked>(dy.row(row) + col, left, grad);
+    float value[kVecSize];
+    float grad[kVecSize];
+    load<kVectorized>(from, remaining, value);
+    load<kVectorized>(dy.row(row) + col, remaining, grad);
     if constexpr (kKind == Activation::swiglu) {
-      float up[kPack];
-      load<kPacked>(from + packs.cols, left, up);
+      float up[kVecSize];
+      load<kVectorized>(from + loop.cols, remaining, up);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) {
+      for (int i = 0; i < kVecSize; ++i) {
         const float gate = sigmoid<T>(value[i]);
         const float slope = gate * (1 + value[i] * (1 - gate));
         value[i] *= grad[i] * gate;
         grad[i] *= up[i] * slope;
       }
-      store<kPacked>(to + packs.cols, left, value);
+      store<kVectorized>(to + loop.cols, remaining, value);
     } else {
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) grad[i] *= slope_at<kKind, T>(value[i]);
+      for (int i = 0; i < kVecSize; ++i) grad[i] *= slope_at<kKind, T>(value[i]);
     }
-    store<kPacked>(to, left, grad);
+    store<kVectorized>(to, remaining, grad);
   });
 }
 
@@ -160,20 +160,20 @@ void with_kind(Activation kind, F&& f) {
 }
 
 // Of the one half as wide as `y`: halves of several rows do not follow each other.
-Packs packs_of_act(Activation kind, std::initializer_list<const Tensor*> y_first) {
+GridStrideLoop loop_of_act(Activation kind, std::initializer_list<const Tensor*> y_first) {
   const Tensor& y = **y_first.begin();
-  return kind == Activation::swiglu ? Packs{y.rows, y.cols} : packs_of(y_first);
+  return kind == Activation::swiglu ? GridStrideLoop{y.rows, y.cols} : grid_stride_loop(y_first);
 }
 
 }  // namespace
 
 void run(const ActForward& op, const Launch& where) {
-  with_packing(is_packed({&op.x, &op.y}), [&]<bool kPacked>() {
+  with_vectorization(is_vectorizable({&op.x, &op.y}), [&]<bool kVectorized>() {
     with_kind(op.kind, [&]<Activation kKind>() {
       with_storage(op.x.dtype, [&]<class T>() {
-        const Packs packs = packs_of_act(kKind, {&op.y, &op.x});
-        launch("act_forward", act_forward<kPacked, kKind, T>,
-               packs.grid(kThreads, where, kBlocks<kPacked, T>), kThreads, where, packs,
+        const GridStrideLoop loop = loop_of_act(kKind, {&op.y, &op.x});
+        launch("act_forward", act_forward<kVectorized, kKind, T>,
+               loop.grid(kThreads, where, kOccupancy<kVectorized, T>), kThreads, where, loop,
                rows_of<const T>(op.x), rows_of<T>(op.y));
       });
     });
@@ -181,13 +181,13 @@ void run(const ActForward& op, const Launch& where) {
 }
 
 void run(const ActBackward& op, const Launch& where) {
-  with_packing(is_packed({&op.x, &op.dy, &op.dx}), [&]<bool kPacked>() {
+  with_vectorization(is_vectorizable({&op.x, &op.dy, &op.dx}), [&]<bool kVectorized>() {
     with_kind(op.kind, [&]<Activation kKind>() {
       with_storage(op.x.dtype, [&]<class T>() {
-        const Packs packs = packs_of_act(kKind, {&op.dy, &op.x, &op.dx});
-        launch("act_backward", act_backward<kPacked, kKind, T>,
-               packs.grid(kThreads, where, kBackwardBlocks<kPacked, T>), kThreads, where, packs,
-               rows_of<const T>(op.x), rows_of<const T>(op.dy), rows_of<T>(op.dx));
+        const GridStrideLoop loop = loop_of_act(kKind, {&op.dy, &op.x, &op.dx});
+        launch("act_backward", act_backward<kVectorized, kKind, T>,
+               loop.grid(kThreads, where, kBackwardOccupancy<kVectorized, T>), kThreads, where,
+               loop, rows_of<const T>(op.x), rows_of<const T>(op.dy), rows_of<T>(op.dx));
       });
     });
   });

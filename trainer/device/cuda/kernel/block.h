@@ -18,24 +18,24 @@ struct Max {
 
 // Of all lanes, in every lane.
 template <class T, class Combine>
-SIMT_FUNCTION T over_warp(T value, Combine combine) {
+SIMT_FUNCTION T warp_reduce(T value, Combine combine) {
   SIMT_UNROLL
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2)
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
     value = combine(value, shuffle_xor(value, lanes));
   return value;
 }
 
-// Of all kThreads threads, in every thread; `none` changes nothing. Two in a row may share the
+// Of all kThreads threads, in every thread; `none` changes nothing. Float2 in a row may share the
 // scratch, since the first sync() comes after the use before.
 template <int kThreads, class T, class Combine>
-SIMT_FUNCTION T over_block(T value, T none, Combine combine) {
-  constexpr int kWarps = kThreads / kWarp;
-  SIMT_SHARED(T, of_warp, kWarps);
-  value = over_warp(value, combine);
+SIMT_FUNCTION T block_reduce(T value, T none, Combine combine) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  SIMT_SHARED(T, warp_values, kWarps);
+  value = warp_reduce(value, combine);
   sync();
-  if (lane() == 0) of_warp[warp()] = value;
+  if (lane() == 0) warp_values[warp()] = value;
   sync();
-  return over_warp(lane() < kWarps ? of_warp[lane()] : none, combine);
+  return warp_reduce(lane() < kWarps ? warp_values[lane()] : none, combine);
 }
 
 }  // namespace tessera::trainer::cuda::TESSERA_SIMT

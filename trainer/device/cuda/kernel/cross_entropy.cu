@@ -12,10 +12,10 @@ constexpr int kThreads = 512;
 
 // Logits of packs that are beyond the vocabulary count for nothing.
 template <class T>
-SIMT_FUNCTION void mask(T (&value)[kPack], int left, T none) {
-  if (left >= kPack) return;
+SIMT_FUNCTION void mask(T (&value)[kVecSize], int remaining, T none) {
+  if (remaining >= kVecSize) return;
   SIMT_UNROLL
-  for (int i = 0; i < kPack; ++i) value[i] = i < left ? value[i] : none;
+  for (int i = 0; i < kVecSize; ++i) value[i] = i < remaining ? value[i] : none;
 }
 
 // What is known of a row when all of it has been seen, and what becomes of its logits.
@@ -25,94 +25,95 @@ struct RowLoss {
   float at_target;
   float factor;
 
-  // left: columns of the vocabulary from `col` on.
-  SIMT_FUNCTION void gradient(float (&value)[kPack], int col, int left) const {
+  // remaining: columns of the vocabulary from `col` on.
+  SIMT_FUNCTION void gradient(float (&value)[kVecSize], int col, int remaining) const {
     const float scale = factor / all.sum;
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) value[i] = exponential(value[i] - all.largest) * scale;
-    mask(value, left, 0.0F);
+    for (int i = 0; i < kVecSize; ++i) value[i] = exponential(value[i] - all.largest) * scale;
+    mask(value, remaining, 0.0F);
     const int here = target - col;
-    if (here < 0 || here >= kPack) return;
+    if (here < 0 || here >= kVecSize) return;
     const float difference = (exponential(at_target - all.largest) / all.sum - 1.0F) * factor;
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) value[i] = i == here ? difference : value[i];
+    for (int i = 0; i < kVecSize; ++i) value[i] = i == here ? difference : value[i];
   }
   SIMT_FUNCTION float loss() const {
     return static_cast<float>(all.log() - static_cast<double>(at_target));
   }
 };
 
-template <bool kPacked, class S>
+template <bool kVectorized, class S>
 SIMT_FUNCTION void ignore_row(S* row, int cols, float* row_loss) {
-  const float zero[kPack] = {};
-  for (int col = thread() * kPack; col < cols; col += kThreads * kPack)
-    store<kPacked>(row + col, cols - col, zero);
+  const float zero[kVecSize] = {};
+  for (int col = thread() * kVecSize; col < cols; col += kThreads * kVecSize)
+    store<kVectorized>(row + col, cols - col, zero);
   if (thread() == 0) row_loss[block()] = 0;
 }
 
-constexpr int kAtOnce = 2;                 // packs that a thread adds at once
-constexpr int kAhead = 4;                  // times as many are on their way
-constexpr int kTurn = kThreads * kAtOnce;  // packs of a block
+constexpr int kUnroll = 2;                 // vectors that a thread adds at once
+constexpr int kStages = 4;                 // times as many are on their way
+constexpr int kTile = kThreads * kUnroll;  // vectors of a block
 
-// held: packs of the row that shared memory has room for, whole turns if not all.
+// resident: packs of the row that shared memory has room for, whole turns if not all.
 template <class S>
 SIMT_KERNEL(kThreads, 2)
-void cross_entropy(int cols, int vocab, int held, Rows<S> logits, const std::int32_t* targets,
+void cross_entropy(int cols, int vocab, int resident, Rows<S> logits, const std::int32_t* targets,
                    float* row_loss, const StepInputs* in) {
   S* const row = logits.row(block());
-  Words* const shared = launch_shared();
-  const int packs = cols / kPack;
-  const int seen = (vocab + kPack - 1) / kPack;  // packs that have logits of the vocabulary
+  Vec4* const shared = dynamic_shared();
+  const int vectors = cols / kVecSize;
+  const int vocab_vectors =
+      (vocab + kVecSize - 1) / kVecSize;  // vectors that have logits of the vocabulary
   const auto fetch = [&](int first) {
     SIMT_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
+    for (int i = 0; i < kUnroll; ++i) {
       const int p = first + i * kThreads;
-      if (p < held) copy_raw_ahead(shared + p, held, row + p * kPack);
+      if (p < resident) cp_async_packed(shared + p, resident, row + p * kVecSize);
     }
-    end_copies();
+    cp_async_commit();
   };
   const auto read = [&](int p) {
-    if (p < held) return load_shared<S>(shared + p, held);
-    return load_raw(row + p * kPack);
+    if (p < resident) return load_shared<S>(shared + p, resident);
+    return load_packed(row + p * kVecSize);
   };
   // A thread reads of shared memory what itself has copied.
   SIMT_UNROLL
-  for (int turn = 0; turn < kAhead; ++turn) fetch(thread() + turn * kTurn);
+  for (int stage = 0; stage < kStages; ++stage) fetch(thread() + stage * kTile);
   const std::int32_t target = targets[block()];
   const float factor = in->inv_tokens;
   if (target < 0) {
-    wait_copies<0>();
+    cp_async_wait<0>();
     return ignore_row<true>(row, cols, row_loss);
   }
-  // Read by all before the first sync() of over_block, written by one after it.
+  // Read by all before the first sync() of block_reduce, written by one after it.
   const float at_target = target < vocab ? to_float(row[target]) : NAN;
 
   SumOfExponentials part;
-  for (int first = thread(); first < seen; first += kTurn) {
-    wait_copies<kAhead - 1>();
-    Raw<S> raw[kAtOnce] = {};
+  for (int first = thread(); first < vocab_vectors; first += kTile) {
+    cp_async_wait<kStages - 1>();
+    Packed<S> raw[kUnroll] = {};
     SIMT_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (first + i * kThreads < seen) raw[i] = read(first + i * kThreads);
+    for (int i = 0; i < kUnroll; ++i) {
+      if (first + i * kThreads < vocab_vectors) raw[i] = read(first + i * kThreads);
     }
-    fetch(first + kAhead * kTurn);
-    float value[kAtOnce * kPack];
+    fetch(first + kStages * kTile);
+    float value[kUnroll * kVecSize];
     SIMT_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) {
-      float one[kPack];
+    for (int i = 0; i < kUnroll; ++i) {
+      float one[kVecSize];
       unpack(raw[i], one);
-      mask(one, vocab - (first + i * kThreads) * kPack, -INFINITY);
+      mask(one, vocab - (first + i * kThreads) * kVecSize, -INFINITY);
       SIMT_UNROLL
-      for (int j = 0; j < kPack; ++j) value[i * kPack + j] = one[j];
+      for (int j = 0; j < kVecSize; ++j) value[i * kVecSize + j] = one[j];
     }
     part.add(value);
   }
-  const RowLoss loss{part.over_block<kThreads>(), target, at_target, factor};
-  for (int p = thread(); p < packs; p += kThreads) {
-    float value[kPack] = {};
-    if (p < seen) unpack(read(p), value);
-    loss.gradient(value, p * kPack, vocab - p * kPack);
-    store<true>(row + p * kPack, kPack, value);
+  const RowLoss loss{part.block_reduce<kThreads>(), target, at_target, factor};
+  for (int p = thread(); p < vectors; p += kThreads) {
+    float value[kVecSize] = {};
+    if (p < vocab_vectors) unpack(read(p), value);
+    loss.gradient(value, p * kVecSize, vocab - p * kVecSize);
+    store<true>(row + p * kVecSize, kVecSize, value);
   }
   // By the thread that has the least to write: logarithms in f64 take long.
   if (thread() == kThreads - 1) row_loss[block()] = loss.loss();
@@ -121,7 +122,7 @@ void cross_entropy(int cols, int vocab, int held, Rows<S> logits, const std::int
 // Element by element, read twice.
 template <class S>
 SIMT_KERNEL(kThreads)
-void cross_entropy_of_any(int cols, int vocab, Rows<S> logits, const std::int32_t* targets,
+void cross_entropy_scalar(int cols, int vocab, Rows<S> logits, const std::int32_t* targets,
                           float* row_loss, const StepInputs* in) {
   S* const row = logits.row(block());
   const std::int32_t target = targets[block()];
@@ -129,15 +130,15 @@ void cross_entropy_of_any(int cols, int vocab, Rows<S> logits, const std::int32_
   // As above.
   const float at_target = target < vocab ? to_float(row[target]) : NAN;
   SumOfExponentials part;
-  for (int col = thread() * kPack; col < vocab; col += kThreads * kPack) {
-    float value[kPack];
+  for (int col = thread() * kVecSize; col < vocab; col += kThreads * kVecSize) {
+    float value[kVecSize];
     load<false>(row + col, vocab - col, value);
     mask(value, vocab - col, -INFINITY);
     part.add(value);
   }
-  const RowLoss loss{part.over_block<kThreads>(), target, at_target, in->inv_tokens};
-  for (int col = thread() * kPack; col < cols; col += kThreads * kPack) {
-    float value[kPack];
+  const RowLoss loss{part.block_reduce<kThreads>(), target, at_target, in->inv_tokens};
+  for (int col = thread() * kVecSize; col < cols; col += kThreads * kVecSize) {
+    float value[kVecSize];
     load<false>(row + col, vocab - col, value);
     loss.gradient(value, col, vocab - col);
     store<false>(row + col, cols - col, value);
@@ -152,7 +153,7 @@ void sum_loss(std::int64_t count, bool accumulate, const float* row_loss, const 
   double sum = 0;
   for (std::int64_t i = thread(); i < count; i += kSumThreads)
     sum += static_cast<double>(row_loss[i]);
-  sum = over_block<kSumThreads>(sum, 0.0, Sum());
+  sum = block_reduce<kSumThreads>(sum, 0.0, Sum());
   if (thread() != 0) return;
   const double before = accumulate ? static_cast<double>(state->loss) : 0.0;
   state->loss = static_cast<float>(before + sum * static_cast<double>(in->inv_tokens));
@@ -167,18 +168,18 @@ void run(const CrossEntropy& op, const Launch& where) {
     const auto* const targets = static_cast<const std::int32_t*>(op.targets.data);
     auto* const row_loss = static_cast<float*>(op.row_loss.data);
     Grid grid{static_cast<unsigned>(op.logits.rows), 1};
-    if (!is_packed({&op.logits})) {
-      launch("cross_entropy", cross_entropy_of_any<S>, grid, kThreads, where, cols, vocab,
+    if (!is_vectorizable({&op.logits})) {
+      launch("cross_entropy", cross_entropy_scalar<S>, grid, kThreads, where, cols, vocab,
              rows_of<S>(op.logits), targets, row_loss, op.in);
       return;
     }
-    constexpr int kOwnBytes = 1024;  // what over_block() declares, and some more
-    constexpr int kPackBytes = static_cast<int>(sizeof(S)) * kPack;
-    const int room = (where.shared_bytes - kOwnBytes) / kPackBytes;
-    int held = static_cast<int>(ceil_div(vocab, kPack));
-    if (held > room) held = room / kTurn * kTurn;
-    grid.shared_bytes = static_cast<unsigned>(held * kPackBytes);
-    launch("cross_entropy", cross_entropy<S>, grid, kThreads, where, cols, vocab, held,
+    constexpr int kOwnBytes = 1024;  // what block_reduce() declares, and some more
+    constexpr int kVectorBytes = static_cast<int>(sizeof(S)) * kVecSize;
+    const int room = (where.max_shared_bytes - kOwnBytes) / kVectorBytes;
+    int resident = static_cast<int>(ceil_div(vocab, kVecSize));
+    if (resident > room) resident = room / kTile * kTile;
+    grid.dynamic_shared_bytes = static_cast<unsigned>(resident * kVectorBytes);
+    launch("cross_entropy", cross_entropy<S>, grid, kThreads, where, cols, vocab, resident,
            rows_of<S>(op.logits), targets, row_loss, op.in);
   });
 }

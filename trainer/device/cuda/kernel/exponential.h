@@ -12,7 +12,7 @@ namespace tessera::trainer::cuda::TESSERA_SIMT {
 // memory.
 SIMT_FUNCTION float exponential(float x) {
   constexpr float kLog2E = 1.44269504F;
-  return power_of_two(x * kLog2E);
+  return exp2_approx(x * kLog2E);
 }
 
 // Of the values so far: the largest, and the sum of their e^(value - largest). A NaN or plus
@@ -35,11 +35,11 @@ struct SumOfExponentials {
 
   // Of all threads of the block, in every thread.
   template <int kThreads>
-  SIMT_FUNCTION SumOfExponentials over_block() const {
+  SIMT_FUNCTION SumOfExponentials block_reduce() const {
     SumOfExponentials all;
-    all.largest = TESSERA_SIMT::over_block<kThreads>(largest, -INFINITY, Max());
-    all.sum = TESSERA_SIMT::over_block<kThreads>(sum * exponential(largest - base_of(all.largest)),
-                                                 0.0F, Sum());
+    all.largest = TESSERA_SIMT::block_reduce<kThreads>(largest, -INFINITY, Max());
+    all.sum = TESSERA_SIMT::block_reduce<kThreads>(
+        sum * exponential(largest - base_of(all.largest)), 0.0F, Sum());
     return all;
   }
 

@@ -66,12 +66,12 @@ void init(std::int64_t elements, std::uint64_t first_index, std::uint64_t seed, 
   }
 }
 
-template <bool kPacked, class D>
+template <bool kVectorized, class D>
 SIMT_KERNEL(kThreads)
-void fill(Packs packs, float value, D* dst) {
-  packs.each<kThreads>([&](std::int64_t, std::int64_t at, std::int64_t left) {
-    const float all[kPack] = {value, value, value, value, value, value, value, value};
-    store<kPacked>(dst + at, left, all);
+void fill(GridStrideLoop loop, float value, D* dst) {
+  loop.each_vector<kThreads>([&](std::int64_t, std::int64_t at, std::int64_t remaining) {
+    const float all[kVecSize] = {value, value, value, value, value, value, value, value};
+    store<kVectorized>(dst + at, remaining, all);
   });
 }
 
@@ -85,14 +85,14 @@ void run(const Init& op, const Launch& where) {
   with_storage(op.dst.dtype, [&]<class D>() {
     auto* const dst = static_cast<D*>(op.dst.data);
     if (op.stddev == 0) {
-      const Packs packs{1, elements};
-      with_packing(is_packed({&flat}), [&]<bool kPacked>() {
-        launch("fill", fill<kPacked, D>, packs.grid(kThreads, where), kThreads, where, packs,
+      const GridStrideLoop loop{1, elements};
+      with_vectorization(is_vectorizable({&flat}), [&]<bool kVectorized>() {
+        launch("fill", fill<kVectorized, D>, loop.grid(kThreads, where), kThreads, where, loop,
                op.mean, dst);
       });
       return;
     }
-    const Packs pairs{1, (elements / 2 + 1) * kPack};  // a pair a thread
+    const GridStrideLoop pairs{1, (elements / 2 + 1) * kVecSize};  // a pair a thread
     launch("init", init<D>, pairs.grid(kThreads, where), kThreads, where, elements, op.first_index,
            op.seed, static_cast<double>(op.mean), static_cast<double>(op.stddev), dst);
   });

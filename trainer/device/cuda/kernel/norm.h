@@ -8,28 +8,30 @@
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
 // Half a warp adds the sums of a row's warps, so there are no more of them.
-inline constexpr int kMostNormWarps = kWarp / 2;
-inline constexpr int kMostNormThreads = kMostNormWarps * kWarp;
+inline constexpr int kMaxNormWarps = kWarpSize / 2;
+inline constexpr int kMaxNormThreads = kMaxNormWarps * kWarpSize;
 
 // A block's groups, and what a thread holds.
 struct NormLayout {
-  int packs = 0;   // of a thread: 1, 2 or 4; 0: as many as come, none held
-  int warps = 1;   // of a row
-  int groups = 1;  // rows at once
+  int vectors = 0;  // of a thread: 1, 2 or 4; 0: as many as come, none resident
+  int warps = 1;    // of a row
+  int groups = 1;   // rows at once
 
-  int row_threads() const { return warps * kWarp; }
+  int row_threads() const { return warps * kWarpSize; }
   int threads() const { return groups * row_threads(); }
 };
 
-// one_pack, two_packs: columns up to which a thread holds so many packs. threads: of a block, where
-// a row takes no more.
-inline NormLayout norm_layout(bool packed, std::int64_t cols, std::int64_t one_pack,
-                              std::int64_t two_packs, int threads) {
-  constexpr std::int64_t kFourPacks = std::int64_t{kMostNormThreads} * 4 * kPack;
+// one_vector, two_vectors: columns up to which a thread holds so many packs. threads: of a block,
+// where a row takes no more.
+inline NormLayout norm_layout(bool vectorizable, std::int64_t cols, std::int64_t one_vector,
+                              std::int64_t two_vectors, int threads) {
+  constexpr std::int64_t kFourVectors = std::int64_t{kMaxNormThreads} * 4 * kVecSize;
   NormLayout layout;
-  if (packed && cols <= kFourPacks) layout.packs = cols <= one_pack ? 1 : cols <= two_packs ? 2 : 4;
-  const std::int64_t of_row = ceil_div(cols, std::int64_t{std::max(layout.packs, 1)} * kPack);
-  layout.warps = static_cast<int>(std::min<std::int64_t>(ceil_div(of_row, kWarp), kMostNormWarps));
+  if (vectorizable && cols <= kFourVectors)
+    layout.vectors = cols <= one_vector ? 1 : cols <= two_vectors ? 2 : 4;
+  const std::int64_t of_row = ceil_div(cols, std::int64_t{std::max(layout.vectors, 1)} * kVecSize);
+  layout.warps =
+      static_cast<int>(std::min<std::int64_t>(ceil_div(of_row, kWarpSize), kMaxNormWarps));
   layout.groups = std::max(threads / layout.row_threads(), 1);
   return layout;
 }
@@ -44,7 +46,7 @@ void with_norm_storage(DType residual, DType branch, F&& f) {
 }
 
 // A thread's place: which row of those that the block has at once, which thread of that row.
-struct InRow {
+struct RowThread {
   int group;
   int first_warp;
   int thread;
@@ -53,48 +55,48 @@ struct InRow {
   // First column of its pack number i; Index: what holds the row's columns.
   template <class Index>
   SIMT_FUNCTION Index column(Index i) const {
-    return (i * (warps * kWarp) + thread) * kPack;
+    return (i * (warps * kWarpSize) + thread) * kVecSize;
   }
 };
-SIMT_FUNCTION InRow in_row(int warps) {
+SIMT_FUNCTION RowThread row_thread(int warps) {
   const int group = warp() / warps;
-  return {group, group * warps, thread() - group * warps * kWarp, warps};
+  return {group, group * warps, thread() - group * warps * kWarpSize, warps};
 }
 
 // Sums over the threads of the row, in each of them. Calls in a row must take buffers 0 and 1 in
 // turn: the sync() of one comes between the reads of the one before and the writes of the next.
-SIMT_FUNCTION float over_row(float value, int buffer, InRow at) {
-  SIMT_SHARED(float, of_warp, 2 * kMostNormWarps);
-  float* const sums = of_warp + buffer * kMostNormWarps;
-  value = over_warp(value, Sum{});
+SIMT_FUNCTION float row_reduce(float value, int buffer, RowThread at) {
+  SIMT_SHARED(float, warp_values, 2 * kMaxNormWarps);
+  float* const sums = warp_values + buffer * kMaxNormWarps;
+  value = warp_reduce(value, Sum{});
   if (lane() == 0) sums[warp()] = value;
   sync();
-  return over_warp(lane() < at.warps ? sums[at.first_warp + lane()] : 0.0F, Sum{});
+  return warp_reduce(lane() < at.warps ? sums[at.first_warp + lane()] : 0.0F, Sum{});
 }
 
-// Two at once: the lower half of each warp adds a, the upper b.
-struct Two {
+// Float2 at once: the lower half of each warp adds a, the upper b.
+struct Float2 {
   float a;
   float b;
 };
-SIMT_FUNCTION float over_half_warp(float value) {
+SIMT_FUNCTION float half_warp_reduce(float value) {
   SIMT_UNROLL
-  for (int lanes = kWarp / 4; lanes > 0; lanes /= 2) value += shuffle_xor(value, lanes);
+  for (int lanes = kWarpSize / 4; lanes > 0; lanes /= 2) value += shuffle_xor(value, lanes);
   return value;
 }
-SIMT_FUNCTION Two over_row(Two value, int buffer, InRow at) {
-  SIMT_SHARED(float, of_warp, 4 * kMostNormWarps);
-  constexpr int kHalf = kWarp / 2;
+SIMT_FUNCTION Float2 row_reduce(Float2 value, int buffer, RowThread at) {
+  SIMT_SHARED(float, warp_values, 4 * kMaxNormWarps);
+  constexpr int kHalf = kWarpSize / 2;
   const bool upper = lane() >= kHalf;
   const int of_half = lane() % kHalf;
-  float* const sums = of_warp + (2 * buffer + (upper ? 1 : 0)) * kMostNormWarps;
+  float* const sums = warp_values + (2 * buffer + (upper ? 1 : 0)) * kMaxNormWarps;
   const float other = shuffle_xor(upper ? value.a : value.b, kHalf);
-  const float half = over_half_warp((upper ? value.b : value.a) + other);
+  const float half = half_warp_reduce((upper ? value.b : value.a) + other);
   if (of_half == 0) sums[warp()] = half;
   sync();
-  const float mine = over_half_warp(of_half < at.warps ? sums[at.first_warp + of_half] : 0.0F);
+  const float mine = half_warp_reduce(of_half < at.warps ? sums[at.first_warp + of_half] : 0.0F);
   const float others = shuffle_xor(mine, kHalf);
-  return upper ? Two{others, mine} : Two{mine, others};
+  return upper ? Float2{others, mine} : Float2{mine, others};
 }
 
 }  // namespace tessera::trainer::cuda::TESSERA_SIMT

@@ -32,39 +32,40 @@ struct Arguments {
 };
 
 // A thread's part of a row in shared memory: of each pack the words of dy, of sum and of dsum_in.
-template <int kPacks, class R, class S>
+template <int kVectors, class R, class S>
 struct Stage {
-  static constexpr int kSum = Raw<S>::kWords;
-  static constexpr int kDsumIn = kSum + Raw<R>::kWords;
-  static constexpr int kWords = kDsumIn + Raw<R>::kWords;                           // of a pack
-  static constexpr int kBytes = kPacks * kWords * static_cast<int>(sizeof(Words));  // of a thread
+  static constexpr int kSum = Packed<S>::kVec4s;
+  static constexpr int kDsumIn = kSum + Packed<R>::kVec4s;
+  static constexpr int kVec4s = kDsumIn + Packed<R>::kVec4s;                         // of a pack
+  static constexpr int kBytes = kVectors * kVec4s * static_cast<int>(sizeof(Vec4));  // of a thread
 
-  Words* words;
-  int step;  // from word to word: so many threads take neighbouring ones
+  Vec4* words;
+  int stride;  // from word to word: so many threads take neighbouring ones
 
-  SIMT_FUNCTION Words* at(int pack, int word) const {
-    return words + (pack * kWords + word) * step;
+  SIMT_FUNCTION Vec4* at(int vector, int word) const {
+    return words + (vector * kVec4s + word) * stride;
   }
-  SIMT_FUNCTION void fetch(const Arguments<R, S>& a, std::int64_t row, InRow in, int cols) const {
+  SIMT_FUNCTION void fetch(const Arguments<R, S>& a, std::int64_t row, RowThread in,
+                           int cols) const {
     SIMT_UNROLL
-    for (int p = 0; p < kPacks; ++p) {
+    for (int p = 0; p < kVectors; ++p) {
       const int col = in.column(p);
       if (col >= cols) continue;
-      copy_raw_ahead(at(p, 0), step, a.dy.row(row) + col);
-      copy_raw_ahead(at(p, kSum), step, a.sum.row(row) + col);
-      if (a.dsum_in) copy_raw_ahead(at(p, kDsumIn), step, a.dsum_in.row(row) + col);
+      cp_async_packed(at(p, 0), stride, a.dy.row(row) + col);
+      cp_async_packed(at(p, kSum), stride, a.sum.row(row) + col);
+      if (a.dsum_in) cp_async_packed(at(p, kDsumIn), stride, a.dsum_in.row(row) + col);
     }
-    end_copies();
+    cp_async_commit();
   }
 };
-constexpr int kMostStages = 4;
+constexpr int kMaxStages = 4;
 
 // Waits for all groups of copies but the last stages - 1.
 SIMT_FUNCTION void wait_for_stage(int stages) {
-  if (stages == 1) wait_copies<0>();
-  if (stages == 2) wait_copies<1>();
-  if (stages == 3) wait_copies<2>();
-  if (stages == 4) wait_copies<3>();
+  if (stages == 1) cp_async_wait<0>();
+  if (stages == 2) cp_async_wait<1>();
+  if (stages == 3) cp_async_wait<2>();
+  if (stages == 4) cp_async_wait<3>();
 }
 
 // Of a row; 0 beyond the end of the part.
@@ -78,11 +79,12 @@ SIMT_FUNCTION Statistics statistics_of(const Arguments<R, S>& a, std::int64_t ro
 }
 
 // g, h and what they add to the sums.
-SIMT_FUNCTION void add_pack(const float (&dy)[kPack], const float (&sum)[kPack],
-                            const float (&gain)[kPack], float mean, float rstd, Two& row_sums,
-                            float (&dgain)[kPack], float (&dbias)[kPack]) {
+SIMT_FUNCTION void add_vector(const float (&dy)[kVecSize], const float (&sum)[kVecSize],
+                              const float (&gain)[kVecSize], float mean, float rstd,
+                              Float2& row_sums, float (&dgain)[kVecSize],
+                              float (&dbias)[kVecSize]) {
   SIMT_UNROLL
-  for (int i = 0; i < kPack; ++i) {
+  for (int i = 0; i < kVecSize; ++i) {
     const float h = (sum[i] - mean) * rstd;
     const float g = dy[i] * gain[i];
     row_sums.a += g;
@@ -93,40 +95,40 @@ SIMT_FUNCTION void add_pack(const float (&dy)[kPack], const float (&sum)[kPack],
 }
 
 // dsum from dsum_in; means: of g and g h.
-SIMT_FUNCTION void gradient(const float (&dy)[kPack], const float (&sum)[kPack],
-                            const float (&gain)[kPack], float mean, float rstd, Two means,
-                            float (&dsum)[kPack]) {
+SIMT_FUNCTION void gradient(const float (&dy)[kVecSize], const float (&sum)[kVecSize],
+                            const float (&gain)[kVecSize], float mean, float rstd, Float2 means,
+                            float (&dsum)[kVecSize]) {
   SIMT_UNROLL
-  for (int i = 0; i < kPack; ++i) {
+  for (int i = 0; i < kVecSize; ++i) {
     const float h = (sum[i] - mean) * rstd;
     dsum[i] += rstd * (dy[i] * gain[i] - means.a - h * means.b);
   }
 }
 
 template <class R, class S>
-SIMT_FUNCTION Two means_of(const Arguments<R, S>& a, Two row_sums, int buffer, InRow at) {
-  const Two sums = over_row(row_sums, buffer, at);
+SIMT_FUNCTION Float2 means_of(const Arguments<R, S>& a, Float2 row_sums, int buffer, RowThread at) {
+  const Float2 sums = row_reduce(row_sums, buffer, at);
   return {a.mean != nullptr ? sums.a * a.inverse_cols : 0, sums.b * a.inverse_cols};
 }
 
 // Threads of a block: so few that a multiprocessor has registers for two blocks, where that can be.
 constexpr int kThreads = 384;
-template <int kPacks>
-constexpr int kMostThreads = kPacks <= 2 ? kThreads : kMostNormThreads;
-template <int kPacks, class S>
-constexpr int kBlocks = kPacks * sizeof(S) <= 4 ? 2 : 1;
+template <int kVectors>
+constexpr int kMaxThreads = kVectors <= 2 ? kThreads : kMaxNormThreads;
+template <int kVectors, class S>
+constexpr int kOccupancy = kVectors * sizeof(S) <= 4 ? 2 : 1;
 
-template <int kPacks, class R, class S>
-SIMT_KERNEL(kMostThreads<kPacks>, (kBlocks<kPacks, S>))
+template <int kVectors, class R, class S>
+SIMT_KERNEL(kMaxThreads<kVectors>, (kOccupancy<kVectors, S>))
 void norm_backward(Arguments<R, S> a) {
-  using OfThread = Stage<kPacks, R, S>;
-  const InRow at = in_row(a.warps);
+  using OfThread = Stage<kVectors, R, S>;
+  const RowThread at = row_thread(a.warps);
   const RowRange range = rows_of_part(a.rows, block(), blocks());
   const int rows = static_cast<int>(range.end - range.begin);
   const auto cols_of = [&](int of_part) { return of_part < rows ? static_cast<int>(a.cols) : 0; };
-  const int threads = a.groups * a.warps * kWarp;
+  const int threads = a.groups * a.warps * kWarpSize;
   const auto stage_at = [&](int stage) {
-    return OfThread{launch_shared() + stage * threads * kPacks * OfThread::kWords + thread(),
+    return OfThread{dynamic_shared() + stage * threads * kVectors * OfThread::kVec4s + thread(),
                     threads};
   };
   // A thread reads of shared memory what itself has copied.
@@ -134,8 +136,8 @@ void norm_backward(Arguments<R, S> a) {
     stage_at(stage).fetch(a, range.begin + of_part, at, cols_of(of_part));
   };
   for (int stage = 0; stage < a.stages; ++stage) fetch(stage, stage * a.groups + at.group);
-  float dgain[kPacks][kPack] = {};
-  float dbias[kPacks][kPack] = {};
+  float dgain[kVectors][kVecSize] = {};
+  float dbias[kVectors][kVecSize] = {};
   int buffer = 0;
   int stage = 0;
   Statistics next = statistics_of(a, range.begin + at.group, at.group < rows);
@@ -147,130 +149,131 @@ void norm_backward(Arguments<R, S> a) {
     next = statistics_of(a, row + a.groups, of_part + a.groups < rows);
     wait_for_stage(a.stages);
     const OfThread here = stage_at(stage);
-    float dy[kPack];
-    float sum[kPack];
-    float gain[kPack];
+    float dy[kVecSize];
+    float sum[kVecSize];
+    float gain[kVecSize];
     const auto read = [&](int p, int col) {
       if (a.stages > 0) {
         unpack(load_shared<S>(here.at(p, 0), threads), dy);
         unpack(load_shared<R>(here.at(p, OfThread::kSum), threads), sum);
       } else {
-        load<true>(a.dy.row(row) + col, kPack, dy);
-        load<true>(a.sum.row(row) + col, kPack, sum);
+        load<true>(a.dy.row(row) + col, kVecSize, dy);
+        load<true>(a.sum.row(row) + col, kVecSize, sum);
       }
-      load<true>(a.gain + col, kPack, gain);
+      load<true>(a.gain + col, kVecSize, gain);
     };
-    Two row_sums = {0, 0};
+    Float2 row_sums = {0, 0};
     SIMT_UNROLL
-    for (int p = 0; p < kPacks; ++p) {
+    for (int p = 0; p < kVectors; ++p) {
       const int col = at.column(p);
       if (col >= cols) continue;
       read(p, col);
-      add_pack(dy, sum, gain, mean, rstd, row_sums, dgain[p], dbias[p]);
+      add_vector(dy, sum, gain, mean, rstd, row_sums, dgain[p], dbias[p]);
     }
-    const Two means = means_of(a, row_sums, buffer, at);
+    const Float2 means = means_of(a, row_sums, buffer, at);
     buffer ^= 1;
     SIMT_UNROLL
-    for (int p = 0; p < kPacks; ++p) {
+    for (int p = 0; p < kVectors; ++p) {
       const int col = at.column(p);
       if (col >= cols) continue;
       read(p, col);
-      Raw<R> dsum_in = {};
+      Packed<R> dsum_in = {};
       if (a.dsum_in) {
         dsum_in = a.stages > 0 ? load_shared<R>(here.at(p, OfThread::kDsumIn), threads)
-                               : load_raw(a.dsum_in.row(row) + col);
+                               : load_packed(a.dsum_in.row(row) + col);
       }
-      float dsum[kPack];
+      float dsum[kVecSize];
       unpack(dsum_in, dsum);
       gradient(dy, sum, gain, mean, rstd, means, dsum);
-      store<true>(a.dsum.row(row) + col, kPack, dsum);
+      store<true>(a.dsum.row(row) + col, kVecSize, dsum);
     }
     if (a.stages == 0) continue;
     fetch(stage, of_part + a.stages * a.groups);
     stage = stage + 1 < a.stages ? stage + 1 : 0;
   }
   SIMT_UNROLL
-  for (int p = 0; p < kPacks; ++p) {
+  for (int p = 0; p < kVectors; ++p) {
     if (a.groups > 1) {
-      const int of_row = a.warps * kWarp;
-      add_groups<kMostThreads<kPacks>>(dgain[p], at.group, a.groups, at.thread, of_row);
-      add_groups<kMostThreads<kPacks>>(dbias[p], at.group, a.groups, at.thread, of_row);
+      const int of_row = a.warps * kWarpSize;
+      group_reduce<kMaxThreads<kVectors>>(dgain[p], at.group, a.groups, at.thread, of_row);
+      group_reduce<kMaxThreads<kVectors>>(dbias[p], at.group, a.groups, at.thread, of_row);
     }
     const int col = at.column(p);
     if (at.group > 0 || col >= a.cols) continue;
-    store<true>(a.dgain.row(block()) + col, kPack, dgain[p]);
-    if (a.dbias) store<true>(a.dbias.row(block()) + col, kPack, dbias[p]);
+    store<true>(a.dgain.row(block()) + col, kVecSize, dgain[p]);
+    if (a.dbias) store<true>(a.dbias.row(block()) + col, kVecSize, dbias[p]);
   }
 }
 
 // Sums of a row's columns are kept where the parts' sums go: one row at a time.
-template <bool kPacked, class R, class S>
-SIMT_KERNEL(kMostNormThreads, 1)
-void norm_backward_of_any(Arguments<R, S> a) {
-  const InRow at = in_row(a.warps);
+template <bool kVectorized, class R, class S>
+SIMT_KERNEL(kMaxNormThreads, 1)
+void norm_backward_generic(Arguments<R, S> a) {
+  const RowThread at = row_thread(a.warps);
   const RowRange range = rows_of_part(a.rows, block(), blocks());
-  float dy[kPack];
-  float sum[kPack];
-  float gain[kPack];
+  float dy[kVecSize];
+  float sum[kVecSize];
+  float gain[kVecSize];
   int buffer = 0;
   for (std::int64_t row = range.begin; row < range.end; ++row) {
     const float mean = a.mean != nullptr ? a.mean[row] : 0;
     const float rstd = a.rstd[row];
     const auto read = [&](std::int64_t col) {
-      load<kPacked>(a.dy.row(row) + col, a.cols - col, dy);
-      load<kPacked>(a.sum.row(row) + col, a.cols - col, sum);
-      load<kPacked>(a.gain + col, a.cols - col, gain);
+      load<kVectorized>(a.dy.row(row) + col, a.cols - col, dy);
+      load<kVectorized>(a.sum.row(row) + col, a.cols - col, sum);
+      load<kVectorized>(a.gain + col, a.cols - col, gain);
     };
-    Two row_sums = {0, 0};
+    Float2 row_sums = {0, 0};
     for (std::int64_t p = 0; at.column(p) < a.cols; ++p) {
       const std::int64_t col = at.column(p);
       read(col);
-      float dgain[kPack] = {};
-      float dbias[kPack] = {};
+      float dgain[kVecSize] = {};
+      float dbias[kVecSize] = {};
       if (row > range.begin) {
-        load<kPacked>(a.dgain.row(block()) + col, a.cols - col, dgain);
-        if (a.dbias) load<kPacked>(a.dbias.row(block()) + col, a.cols - col, dbias);
+        load<kVectorized>(a.dgain.row(block()) + col, a.cols - col, dgain);
+        if (a.dbias) load<kVectorized>(a.dbias.row(block()) + col, a.cols - col, dbias);
       }
-      add_pack(dy, sum, gain, mean, rstd, row_sums, dgain, dbias);
-      store<kPacked>(a.dgain.row(block()) + col, a.cols - col, dgain);
-      if (a.dbias) store<kPacked>(a.dbias.row(block()) + col, a.cols - col, dbias);
+      add_vector(dy, sum, gain, mean, rstd, row_sums, dgain, dbias);
+      store<kVectorized>(a.dgain.row(block()) + col, a.cols - col, dgain);
+      if (a.dbias) store<kVectorized>(a.dbias.row(block()) + col, a.cols - col, dbias);
     }
-    const Two means = means_of(a, row_sums, buffer, at);
+    const Float2 means = means_of(a, row_sums, buffer, at);
     buffer ^= 1;
     for (std::int64_t p = 0; at.column(p) < a.cols; ++p) {
       const std::int64_t col = at.column(p);
       read(col);
-      float dsum[kPack] = {};
-      if (a.dsum_in) load<kPacked>(a.dsum_in.row(row) + col, a.cols - col, dsum);
+      float dsum[kVecSize] = {};
+      if (a.dsum_in) load<kVectorized>(a.dsum_in.row(row) + col, a.cols - col, dsum);
       gradient(dy, sum, gain, mean, rstd, means, dsum);
-      store<kPacked>(a.dsum.row(row) + col, a.cols - col, dsum);
+      store<kVectorized>(a.dsum.row(row) + col, a.cols - col, dsum);
     }
   }
 }
 
 // How many rows of a group come ahead, each `bytes` of a block: as many as let a multiprocessor
 // have two blocks; where that is no more than one, those of one block.
-template <int kPacks>
+template <int kVectors>
 int stages_of(int bytes, int shared_bytes) {
   constexpr int kOfBlock = 1024;  // what a GPU takes of each for itself
-  // What add_groups() and over_row() declare.
-  constexpr int kOwnBytes = 2 * kMostThreads<kPacks> * static_cast<int>(sizeof(Words)) + 1024;
+  // What group_reduce() and row_reduce() declare.
+  constexpr int kOwnBytes = 2 * kMaxThreads<kVectors> * static_cast<int>(sizeof(Vec4)) + 1024;
   const int of_two = ((shared_bytes - kOfBlock) / 2 - kOwnBytes) / bytes;
-  return std::clamp(of_two > 1 ? of_two : (shared_bytes - kOwnBytes) / bytes, 0, kMostStages);
+  return std::clamp(of_two > 1 ? of_two : (shared_bytes - kOwnBytes) / bytes, 0, kMaxStages);
 }
 
 template <class R, class S>
 void launch_norm(const NormBackward& op, const Launch& where) {
-  constexpr std::int64_t kOnePack = kThreads * kPack;
-  constexpr std::int64_t kTwoPacks = 2 * kOnePack;
+  constexpr std::int64_t kOneVector = kThreads * kVecSize;
+  constexpr std::int64_t kTwoVectors = 2 * kOneVector;
   const std::int64_t rows = op.sum.rows;
   const std::int64_t cols = op.sum.cols;
   const std::int64_t parts = row_parts(rows);
   auto* const partials = static_cast<float*>(op.partials.data);
   const Tensor sums{partials, DType::f32, 2 * parts, cols, cols};
-  const bool packed = is_packed({&op.dy, &op.dsum_in, &op.sum, &op.gain, &op.dsum, &sums});
-  NormLayout layout = norm_layout(packed, cols, kOnePack, kTwoPacks, kThreads);
-  if (layout.packs == 0) layout.groups = 1;
+  const bool vectorizable =
+      is_vectorizable({&op.dy, &op.dsum_in, &op.sum, &op.gain, &op.dsum, &sums});
+  NormLayout layout = norm_layout(vectorizable, cols, kOneVector, kTwoVectors, kThreads);
+  if (layout.vectors == 0) layout.groups = 1;
   Arguments<R, S> arguments{
       rows_of<const S>(op.dy),
       rows_of<const R>(op.dsum_in),
@@ -291,22 +294,22 @@ void launch_norm(const NormBackward& op, const Launch& where) {
   const auto with = [&](auto kernel) {
     launch("norm_backward", kernel, grid, layout.threads(), where, arguments);
   };
-  const auto with_packs = [&]<int kPacks>() {
-    const int bytes = layout.threads() * Stage<kPacks, R, S>::kBytes;
-    arguments.stages = stages_of<kPacks>(bytes, where.shared_bytes);
-    grid.shared_bytes = static_cast<unsigned>(arguments.stages * bytes);
-    with(norm_backward<kPacks, R, S>);
+  const auto with_vectors = [&]<int kVectors>() {
+    const int bytes = layout.threads() * Stage<kVectors, R, S>::kBytes;
+    arguments.stages = stages_of<kVectors>(bytes, where.max_shared_bytes);
+    grid.dynamic_shared_bytes = static_cast<unsigned>(arguments.stages * bytes);
+    with(norm_backward<kVectors, R, S>);
   };
-  switch (layout.packs) {
+  switch (layout.vectors) {
     case 1:
-      return with_packs.template operator()<1>();
+      return with_vectors.template operator()<1>();
     case 2:
-      return with_packs.template operator()<2>();
+      return with_vectors.template operator()<2>();
     case 4:
-      return with_packs.template operator()<4>();
+      return with_vectors.template operator()<4>();
     default:
-      return packed ? with(norm_backward_of_any<true, R, S>)
-                    : with(norm_backward_of_any<false, R, S>);
+      return vectorizable ? with(norm_backward_generic<true, R, S>)
+                          : with(norm_backward_generic<false, R, S>);
   }
 }
 

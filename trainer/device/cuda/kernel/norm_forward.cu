@@ -1,5 +1,6 @@
-// Norms, forward, with the residual addition before them: a row is read once and held in registers
-// until its statistics are known. Rounded once each: sum, of which the statistics are, and y.
+// Norms, forward, with the residual addition before them: a row is read once and resident in
+// registers until its statistics are known. Rounded once each: sum, of which the statistics are,
+// and y.
 #include "trainer/device/cuda/kernel/norm.h"
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
@@ -30,26 +31,26 @@ SIMT_FUNCTION std::int64_t columns(const Arguments<R, S>& a, std::int64_t row) {
 }
 
 // (x - mean) rstd gain + bias.
-template <bool kPacked, class R, class S>
+template <bool kVectorized, class R, class S>
 SIMT_FUNCTION void store_y(const Arguments<R, S>& a, std::int64_t row, std::int64_t col, float mean,
-                           float rstd, float (&value)[kPack]) {
-  const std::int64_t left = a.cols - col;
-  float factor[kPack];
-  load<kPacked>(a.gain + col, left, factor);
+                           float rstd, float (&value)[kVecSize]) {
+  const std::int64_t remaining = a.cols - col;
+  float factor[kVecSize];
+  load<kVectorized>(a.gain + col, remaining, factor);
   SIMT_UNROLL
-  for (int i = 0; i < kPack; ++i) value[i] = (value[i] - mean) * rstd * factor[i];
+  for (int i = 0; i < kVecSize; ++i) value[i] = (value[i] - mean) * rstd * factor[i];
   if (a.bias != nullptr) {
-    load<kPacked>(a.bias + col, left, factor);
+    load<kVectorized>(a.bias + col, remaining, factor);
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) value[i] += factor[i];
+    for (int i = 0; i < kVecSize; ++i) value[i] += factor[i];
   }
-  store<kPacked>(a.y.row(row) + col, left, value);
+  store<kVectorized>(a.y.row(row) + col, remaining, value);
 }
 
 template <class R, class S>
-SIMT_FUNCTION float rstd_of(const Arguments<R, S>& a, std::int64_t row, InRow at, float mean,
+SIMT_FUNCTION float rstd_of(const Arguments<R, S>& a, std::int64_t row, RowThread at, float mean,
                             float squares) {
-  const float variance = over_row(squares, 1, at) * a.inverse_cols + a.eps;
+  const float variance = row_reduce(squares, 1, at) * a.inverse_cols + a.eps;
   const float rstd = 1 / std::sqrt(variance);
   if (at.thread == 0 && row < a.rows) {
     if (a.mean != nullptr) a.mean[row] = mean;
@@ -59,106 +60,106 @@ SIMT_FUNCTION float rstd_of(const Arguments<R, S>& a, std::int64_t row, InRow at
 }
 
 // Blocks that a multiprocessor has registers for.
-template <int kPacks, class R>
-constexpr int kBlocks = kPacks * sizeof(R) > 8 ? 1 : 2;
+template <int kVectors, class R>
+constexpr int kOccupancy = kVectors * sizeof(R) > 8 ? 1 : 2;
 
-template <int kPacks, class R, class S>
-SIMT_KERNEL(kMostNormThreads, (kBlocks<kPacks, R>))
+template <int kVectors, class R, class S>
+SIMT_KERNEL(kMaxNormThreads, (kOccupancy<kVectors, R>))
 void norm_forward(Arguments<R, S> a) {
-  const InRow at = in_row(a.warps);
+  const RowThread at = row_thread(a.warps);
   const std::int64_t row = block() * a.groups + at.group;
   const int cols = static_cast<int>(columns(a, row));
   // The row as it is stored; 0 beyond its end.
-  Raw<R> held[kPacks] = {};
+  Packed<R> resident[kVectors] = {};
   SIMT_UNROLL
-  for (int p = 0; p < kPacks; ++p) {
+  for (int p = 0; p < kVectors; ++p) {
     const int col = at.column(p);
-    if (col < cols) held[p] = load_raw(a.x.row(row) + col);
+    if (col < cols) resident[p] = load_packed(a.x.row(row) + col);
   }
   if (a.add) {
-    Raw<S> add[kPacks];
+    Packed<S> add[kVectors];
     SIMT_UNROLL
-    for (int p = 0; p < kPacks; ++p) {
+    for (int p = 0; p < kVectors; ++p) {
       const int col = at.column(p);
-      if (col < cols) add[p] = load_raw(a.add.row(row) + col);
+      if (col < cols) add[p] = load_packed(a.add.row(row) + col);
     }
     SIMT_UNROLL
-    for (int p = 0; p < kPacks; ++p) {
+    for (int p = 0; p < kVectors; ++p) {
       const int col = at.column(p);
       if (col >= cols) continue;
-      float sum[kPack];
-      float other[kPack];
-      unpack(held[p], sum);
+      float sum[kVecSize];
+      float other[kVecSize];
+      unpack(resident[p], sum);
       unpack(add[p], other);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) sum[i] += other[i];
-      held[p] = pack<R>(sum);
-      store_raw(a.sum.row(row) + col, held[p]);
+      for (int i = 0; i < kVecSize; ++i) sum[i] += other[i];
+      resident[p] = pack<R>(sum);
+      store_packed(a.sum.row(row) + col, resident[p]);
     }
   }
-  float value[kPack];
+  float value[kVecSize];
   float mean = 0;
   if (a.mean != nullptr) {
     float total = 0;
     SIMT_UNROLL
-    for (int p = 0; p < kPacks; ++p) {
-      unpack(held[p], value);
+    for (int p = 0; p < kVectors; ++p) {
+      unpack(resident[p], value);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) total += value[i];
+      for (int i = 0; i < kVecSize; ++i) total += value[i];
     }
-    mean = over_row(total, 0, at) * a.inverse_cols;
+    mean = row_reduce(total, 0, at) * a.inverse_cols;
   }
   // The variance from differences, not from the difference of large sums.
   float squares = 0;
   SIMT_UNROLL
-  for (int p = 0; p < kPacks; ++p) {
+  for (int p = 0; p < kVectors; ++p) {
     if (at.column(p) >= cols) continue;
-    unpack(held[p], value);
+    unpack(resident[p], value);
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) squares += (value[i] - mean) * (value[i] - mean);
+    for (int i = 0; i < kVecSize; ++i) squares += (value[i] - mean) * (value[i] - mean);
   }
   const float rstd = rstd_of(a, row, at, mean, squares);
   SIMT_UNROLL
-  for (int p = 0; p < kPacks; ++p) {
+  for (int p = 0; p < kVectors; ++p) {
     const int col = at.column(p);
     if (col >= cols) continue;
-    unpack(held[p], value);
+    unpack(resident[p], value);
     store_y<true>(a, row, col, mean, rstd, value);
   }
 }
 
-// Rows that are not held are read three times, from the cache where they fit into it.
-template <bool kPacked, class R, class S>
-SIMT_KERNEL(kMostNormThreads, 2)
-void norm_forward_of_any(Arguments<R, S> a) {
-  const InRow at = in_row(a.warps);
+// Rows that are not resident are read three times, from the cache where they fit into it.
+template <bool kVectorized, class R, class S>
+SIMT_KERNEL(kMaxNormThreads, 2)
+void norm_forward_generic(Arguments<R, S> a) {
+  const RowThread at = row_thread(a.warps);
   const std::int64_t row = block() * a.groups + at.group;
   const std::int64_t cols = columns(a, row);
-  float value[kPack];
+  float value[kVecSize];
   float total = 0;
   for (std::int64_t p = 0; at.column(p) < cols; ++p) {
     const std::int64_t col = at.column(p);
-    load<kPacked>(a.x.row(row) + col, cols - col, value);
+    load<kVectorized>(a.x.row(row) + col, cols - col, value);
     if (a.add) {
-      float add[kPack];
-      load<kPacked>(a.add.row(row) + col, cols - col, add);
+      float add[kVecSize];
+      load<kVectorized>(a.add.row(row) + col, cols - col, add);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) value[i] += add[i];
+      for (int i = 0; i < kVecSize; ++i) value[i] += add[i];
       round_to<R>(value);
-      store<kPacked>(a.sum.row(row) + col, cols - col, value);
+      store<kVectorized>(a.sum.row(row) + col, cols - col, value);
     }
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) total += value[i];
+    for (int i = 0; i < kVecSize; ++i) total += value[i];
   }
   // A thread reads of sum what itself wrote.
   const R* const from = a.add ? a.sum.row(row) : a.x.row(row);
-  const float mean = a.mean != nullptr ? over_row(total, 0, at) * a.inverse_cols : 0;
+  const float mean = a.mean != nullptr ? row_reduce(total, 0, at) * a.inverse_cols : 0;
   float squares = 0;
   for (std::int64_t p = 0; at.column(p) < cols; ++p) {
     const std::int64_t col = at.column(p);
-    load<kPacked>(from + col, cols - col, value);
+    load<kVectorized>(from + col, cols - col, value);
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) {
+    for (int i = 0; i < kVecSize; ++i) {
       const float centred = col + i < cols ? value[i] - mean : 0;
       squares += centred * centred;
     }
@@ -166,18 +167,18 @@ void norm_forward_of_any(Arguments<R, S> a) {
   const float rstd = rstd_of(a, row, at, mean, squares);
   for (std::int64_t p = 0; at.column(p) < cols; ++p) {
     const std::int64_t col = at.column(p);
-    load<kPacked>(from + col, cols - col, value);
-    store_y<kPacked>(a, row, col, mean, rstd, value);
+    load<kVectorized>(from + col, cols - col, value);
+    store_y<kVectorized>(a, row, col, mean, rstd, value);
   }
 }
 
 template <class R, class S>
 void launch_norm(const NormForward& op, const Launch& where) {
-  constexpr std::int64_t kOnePack = 2048;
-  constexpr std::int64_t kTwoPacks = 8192;
+  constexpr std::int64_t kOneVector = 2048;
+  constexpr std::int64_t kTwoVectors = 8192;
   constexpr int kThreads = 256;
-  const bool packed = is_packed({&op.x, &op.add, &op.sum, &op.y, &op.gain, &op.bias});
-  const NormLayout layout = norm_layout(packed, op.x.cols, kOnePack, kTwoPacks, kThreads);
+  const bool vectorizable = is_vectorizable({&op.x, &op.add, &op.sum, &op.y, &op.gain, &op.bias});
+  const NormLayout layout = norm_layout(vectorizable, op.x.cols, kOneVector, kTwoVectors, kThreads);
   const Arguments<R, S> arguments{
       rows_of<const R>(op.x),
       rows_of<const S>(op.add),
@@ -197,7 +198,7 @@ void launch_norm(const NormForward& op, const Launch& where) {
   const auto with = [&](auto kernel) {
     launch("norm_forward", kernel, grid, layout.threads(), where, arguments);
   };
-  switch (layout.packs) {
+  switch (layout.vectors) {
     case 1:
       return with(norm_forward<1, R, S>);
     case 2:
@@ -205,8 +206,8 @@ void launch_norm(const NormForward& op, const Launch& where) {
     case 4:
       return with(norm_forward<4, R, S>);
     default:
-      return packed ? with(norm_forward_of_any<true, R, S>)
-                    : with(norm_forward_of_any<false, R, S>);
+      return vectorizable ? with(norm_forward_generic<true, R, S>)
+                          : with(norm_forward_generic<false, R, S>);
   }
 }
 

@@ -10,27 +10,27 @@ namespace {
 constexpr int kPartThreads = 512;
 constexpr int kFinishThreads = 1024;
 constexpr int kUpdateThreads = 256;
-constexpr int kUpdateBlocks = 4;  // that a multiprocessor has registers for
+constexpr int kUpdateOccupancy = 4;  // that a multiprocessor has registers for
 
 // A part of kSquaredNormPart elements a block. A square in f32 would overflow from 1.8e19 on, so
 // each is taken in f64.
-template <bool kPacked, class S>
+template <bool kVectorized, class S>
 SIMT_KERNEL(kPartThreads, 2)
 void squared_norm(std::int64_t elements, const S* x, double* partials) {
   const std::int64_t begin = block() * kSquaredNormPart;
   const std::int64_t there = elements - begin;
   const std::int64_t count = there < kSquaredNormPart ? there : kSquaredNormPart;
   double sum[2] = {};
-  for (std::int64_t i = thread() * kPack; i < count; i += kPartThreads * kPack) {
-    float value[kPack];
-    load<kPacked>(x + begin + i, count - i, value);
+  for (std::int64_t i = thread() * kVecSize; i < count; i += kPartThreads * kVecSize) {
+    float value[kVecSize];
+    load<kVectorized>(x + begin + i, count - i, value);
     SIMT_UNROLL
-    for (int k = 0; k < kPack; ++k) {
+    for (int k = 0; k < kVecSize; ++k) {
       const auto wide = static_cast<double>(value[k]);
       sum[k % 2] += wide * wide;
     }
   }
-  const double all = over_block<kPartThreads>(sum[0] + sum[1], 0.0, Sum());
+  const double all = block_reduce<kPartThreads>(sum[0] + sum[1], 0.0, Sum());
   if (thread() == 0) partials[block()] = all;
 }
 
@@ -41,7 +41,7 @@ void finish_norm(const double* partials, std::int64_t count, const StepInputs* i
                  StepState* state) {
   double sum = 0;
   for (std::int64_t i = thread(); i < count; i += kThreads) sum += partials[i];
-  sum = over_block<kThreads>(sum, 0.0, Sum());
+  sum = block_reduce<kThreads>(sum, 0.0, Sum());
   if (thread() != 0) return;
   const double norm = std::sqrt(sum);
   const auto limit = static_cast<double>(in->max_grad_norm);
@@ -59,51 +59,53 @@ struct Factors {
 // theta <- theta - lr (weight_decay theta + (m / bias1) / (sqrt(v / bias2) + eps)), all in f32; m,
 // v and theta are rounded once each to f32, and theta once more to param. Without the branches of
 // an exact division and root, which would part the loads.
-template <bool kPacked, class P>
-SIMT_KERNEL(kUpdateThreads, kUpdateBlocks)
-void adamw(Packs packs, Factors factors, const float* grad, float* master, float* m, float* v,
-           P* param, const StepInputs* in, const StepState* state) {
+template <bool kVectorized, class P>
+SIMT_KERNEL(kUpdateThreads, kUpdateOccupancy)
+void adamw(GridStrideLoop loop, Factors factors, const float* grad, float* master, float* m,
+           float* v, P* param, const StepInputs* in, const StepState* state) {
   if (state->not_finite != 0) return;
   const float clip = state->clip;
   const float lr = in->lr;
   const float decayed = 1 - lr * in->weight_decay;
   const float inverse1 = 1 / in->bias1;
   const float inverse2 = 1 / in->bias2;
-  packs.each<kUpdateThreads>([&](std::int64_t, std::int64_t at, std::int64_t left) {
-    float g[kPack];
-    float theta[kPack];
-    float m_now[kPack];
-    float v_now[kPack];
-    load<kPacked>(grad + at, left, g);
-    load<kPacked>(master + at, left, theta);
-    load<kPacked>(m + at, left, m_now);
-    load<kPacked>(v + at, left, v_now);
+  loop.each_vector<kUpdateThreads>([&](std::int64_t, std::int64_t at, std::int64_t remaining) {
+    float g[kVecSize];
+    float theta[kVecSize];
+    float m_now[kVecSize];
+    float v_now[kVecSize];
+    load<kVectorized>(grad + at, remaining, g);
+    load<kVectorized>(master + at, remaining, theta);
+    load<kVectorized>(m + at, remaining, m_now);
+    load<kVectorized>(v + at, remaining, v_now);
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) {
+    for (int i = 0; i < kVecSize; ++i) {
       g[i] *= clip;
       m_now[i] = m_now[i] * factors.beta1 + g[i] * (1 - factors.beta1);
       v_now[i] = v_now[i] * factors.beta2 + g[i] * g[i] * (1 - factors.beta2);
-      const float update = quotient(m_now[i] * inverse1, root(v_now[i] * inverse2) + factors.eps);
+      const float update =
+          divide_approx(m_now[i] * inverse1, sqrt_approx(v_now[i] * inverse2) + factors.eps);
       theta[i] = theta[i] * (at + i < factors.decay_end ? decayed : 1.0F) - update * lr;
     }
-    store<kPacked>(m + at, left, m_now);
-    store<kPacked>(v + at, left, v_now);
-    store<kPacked>(master + at, left, theta);
-    if (param != nullptr) store<kPacked>(param + at, left, theta);
+    store<kVectorized>(m + at, remaining, m_now);
+    store<kVectorized>(v + at, remaining, v_now);
+    store<kVectorized>(master + at, remaining, theta);
+    if (param != nullptr) store<kVectorized>(param + at, remaining, theta);
   });
 }
 
 }  // namespace
 
 void run(const SquaredNorm& op, const Launch& where) {
-  static_assert(kSquaredNormPart % kPack == 0);  // each part of a packed buffer begins with a pack
+  static_assert(kSquaredNormPart % kVecSize ==
+                0);  // each part of a vectorizable buffer begins with a pack
   const std::int64_t elements = op.x.rows * op.x.cols;
   Tensor flat = op.x;
   flat.rows = 1;
   flat.cols = flat.ld = elements;
-  with_packing(is_packed({&flat}), [&]<bool kPacked>() {
+  with_vectorization(is_vectorizable({&flat}), [&]<bool kVectorized>() {
     with_storage(op.x.dtype, [&]<class S>() {
-      launch("squared_norm", squared_norm<kPacked, S>,
+      launch("squared_norm", squared_norm<kVectorized, S>,
              Grid{static_cast<unsigned>(squared_norm_partials(elements)), 1}, kPartThreads, where,
              elements, static_cast<const S*>(op.x.data), op.partials);
     });
@@ -116,12 +118,12 @@ void run(const FinishNorm& op, const Launch& where) {
 }
 
 void run(const AdamW& op, const Launch& where) {
-  const Packs packs{1, op.master.cols};
-  const bool packed = is_packed({&op.grad, &op.master, &op.m, &op.v, &op.param});
-  with_packing(packed, [&]<bool kPacked>() {
+  const GridStrideLoop loop{1, op.master.cols};
+  const bool vectorizable = is_vectorizable({&op.grad, &op.master, &op.m, &op.v, &op.param});
+  with_vectorization(vectorizable, [&]<bool kVectorized>() {
     with_storage(op.param ? op.param.dtype : DType::f32, [&]<class P>() {
-      launch("adamw", adamw<kPacked, P>, packs.grid(kUpdateThreads, where, kUpdateBlocks),
-             kUpdateThreads, where, packs, Factors{op.beta1, op.beta2, op.eps, op.decay_end},
+      launch("adamw", adamw<kVectorized, P>, loop.grid(kUpdateThreads, where, kUpdateOccupancy),
+             kUpdateThreads, where, loop, Factors{op.beta1, op.beta2, op.eps, op.decay_end},
              static_cast<const float*>(op.grad.data), static_cast<float*>(op.master.data),
              static_cast<float*>(op.m.data), static_cast<float*>(op.v.data),
              static_cast<P*>(op.param.data), op.in, op.state);

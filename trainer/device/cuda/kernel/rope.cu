@@ -21,7 +21,7 @@ struct Heads {
   int first_pair, pairs;
 };
 
-template <bool kPacked, class S>
+template <bool kVectorized, class S>
 SIMT_KERNEL(kThreads)
 void rope(Heads heads, Frequencies frequencies, double direction, Rows<S> qkv) {
   SIMT_SHARED(float, cosine, kPairs);
@@ -34,48 +34,48 @@ void rope(Heads heads, Frequencies frequencies, double direction, Rows<S> qkv) {
     sine[i] = static_cast<float>(direction * std::sin(angle));
   }
   sync();
-  const int packs = (heads.pairs + kPack - 1) / kPack;  // of half a head
-  const int heads_at_once = kThreads / packs;
-  const int first_head = thread() / packs;
+  const int vectors = (heads.pairs + kVecSize - 1) / kVecSize;  // of half a head
+  const int heads_at_once = kThreads / vectors;
+  const int first_head = thread() / vectors;
   if (first_head >= heads_at_once) return;
-  const int pair = thread() % packs * kPack;
-  const std::int64_t left = heads.pairs - pair;
+  const int pair = thread() % vectors * kVecSize;
+  const std::int64_t remaining = heads.pairs - pair;
   const std::int64_t half = heads.dim / 2;
-  float c[kPack];
-  float s[kPack];
+  float c[kVecSize];
+  float s[kVecSize];
   SIMT_UNROLL
-  for (int i = 0; i < kPack; ++i) {
-    c[i] = i < left ? cosine[pair + i] : 0.0F;
-    s[i] = i < left ? sine[pair + i] : 0.0F;
+  for (int i = 0; i < kVecSize; ++i) {
+    c[i] = i < remaining ? cosine[pair + i] : 0.0F;
+    s[i] = i < remaining ? sine[pair + i] : 0.0F;
   }
   for (std::int64_t sequence = block_y(); sequence < heads.batch; sequence += blocks_y()) {
     S* const row = qkv.row(sequence * heads.seq + position) + heads.first_pair + pair;
     for (std::int64_t head = first_head; head < heads.count; head += heads_at_once) {
       S* const at = row + head * heads.dim;
-      float low[kPack];
-      float high[kPack];
-      load<kPacked>(at, left, low);
-      load<kPacked>(at + half, left, high);
+      float low[kVecSize];
+      float high[kVecSize];
+      load<kVectorized>(at, remaining, low);
+      load<kVectorized>(at + half, remaining, high);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) {
+      for (int i = 0; i < kVecSize; ++i) {
         const float a = low[i];
         const float b = high[i];
         low[i] = a * c[i] - b * s[i];
         high[i] = b * c[i] + a * s[i];
       }
-      store<kPacked>(at, left, low);
-      store<kPacked>(at + half, left, high);
+      store<kVectorized>(at, remaining, low);
+      store<kVectorized>(at + half, remaining, high);
     }
   }
 }
 
 // Enough blocks to fill the GPU twice; more would only make the same cosines again.
 Grid grid_of(const AttentionShape& s, const Launch& where) {
-  constexpr std::int64_t kThreadsHeld = 2048;  // by a multiprocessor
-  const std::int64_t enough = 2 * where.multiprocessors * (kThreadsHeld / kThreads);
-  constexpr std::int64_t kMostY = 65535;
+  constexpr std::int64_t kMaxThreadsPerMultiprocessor = 2048;  // by a multiprocessor
+  const std::int64_t enough = 2 * where.multiprocessors * (kMaxThreadsPerMultiprocessor / kThreads);
+  constexpr std::int64_t kMaxY = 65535;
   return {static_cast<unsigned>(s.seq), static_cast<unsigned>(std::clamp<std::int64_t>(
-                                            enough / s.seq, 1, std::min(s.batch, kMostY)))};
+                                            enough / s.seq, 1, std::min(s.batch, kMaxY)))};
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ Grid grid_of(const AttentionShape& s, const Launch& where) {
 void run(const Rope& op, const Launch& where) {
   const AttentionShape& s = op.shape;
   const std::int64_t half = s.head_dim / 2;
-  const bool packed = is_packed({&op.qkv}) && half % kPack == 0;
+  const bool vectorizable = is_vectorizable({&op.qkv}) && half % kVecSize == 0;
   for (std::int64_t first = 0; first < half; first += kPairs) {
     const std::int64_t pairs = std::min<std::int64_t>(kPairs, half - first);
     Frequencies frequencies{};
@@ -97,9 +97,9 @@ void run(const Rope& op, const Launch& where) {
                       s.head_dim,
                       static_cast<int>(first),
                       static_cast<int>(pairs)};
-    with_packing(packed, [&]<bool kPacked>() {
+    with_vectorization(vectorizable, [&]<bool kVectorized>() {
       with_storage(op.qkv.dtype, [&]<class S>() {
-        launch("rope", rope<kPacked, S>, grid_of(s, where), kThreads, where, heads, frequencies,
+        launch("rope", rope<kVectorized, S>, grid_of(s, where), kThreads, where, heads, frequencies,
                op.backward ? -1.0 : 1.0, rows_of<S>(op.qkv));
       });
     });

@@ -5,23 +5,23 @@
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
-// Row first, first + step, ...: each is of sequence `sequence` the row number `position`. Two
+// Row first, first + stride, ...: each is of sequence `sequence` the row number `position`. Float2
 // divisions at the start, none a row.
 class SequenceRows {
  public:
-  SIMT_FUNCTION SequenceRows(std::int64_t first, std::int64_t step, std::int64_t seq)
+  SIMT_FUNCTION SequenceRows(std::int64_t first, std::int64_t stride, std::int64_t seq)
       : row(first),
         sequence(first / seq),
         position(first % seq),
-        step_(step),
-        step_sequences_(step / seq),
-        step_positions_(step % seq),
+        stride_(stride),
+        stride_sequences_(stride / seq),
+        stride_positions_(stride % seq),
         seq_(seq) {}
 
   SIMT_FUNCTION void next() {
-    row += step_;
-    sequence += step_sequences_;
-    position += step_positions_;
+    row += stride_;
+    sequence += stride_sequences_;
+    position += stride_positions_;
     if (position >= seq_) {
       position -= seq_;
       ++sequence;
@@ -33,7 +33,7 @@ class SequenceRows {
   std::int64_t position;
 
  private:
-  std::int64_t step_, step_sequences_, step_positions_, seq_;
+  std::int64_t stride_, stride_sequences_, stride_positions_, seq_;
 };
 
 }  // namespace tessera::trainer::cuda::TESSERA_SIMT

@@ -8,9 +8,9 @@ namespace tessera::trainer::cuda::TESSERA_SIMT {
 namespace {
 
 // Threads of a row, and from how many keys on it has more.
-constexpr int kFewThreads = 64;
-constexpr int kManyThreads = 256;
-constexpr std::int64_t kManyKeys = 4096;
+constexpr int kShortRowThreads = 64;
+constexpr int kLongRowThreads = 256;
+constexpr std::int64_t kLongRowKeys = 4096;
 
 // Heads of a launch, whose slopes it takes by value.
 constexpr std::int64_t kHeads = 256;
@@ -19,7 +19,7 @@ struct Slopes {
 };
 
 // Matrices of scores, [heads, rows, ld], and where their rows lie in the statistics.
-struct Part {
+struct ScoreTile {
   std::int64_t rows, ld;
   std::int64_t first_row;
   std::int64_t first_statistics;  // row of lse and row_sum of the first head
@@ -33,89 +33,90 @@ struct Row {
   float slope;         // of ALiBi
   float scale;
 
-  SIMT_FUNCTION Row(const Part& part, const Slopes& slopes)
-      : begin((block_y() * part.rows + block()) * part.ld),
-        keys(part.first_row + block() + 1),
+  SIMT_FUNCTION Row(const ScoreTile& tile, const Slopes& slopes)
+      : begin((block_y() * tile.rows + block()) * tile.ld),
+        keys(tile.first_row + block() + 1),
         slope(slopes.at[block_y()]),
-        scale(part.scale) {}
+        scale(tile.scale) {}
 
   // Scaled scores from key `col` on, minus infinity for keys behind the query.
   SIMT_FUNCTION void load_scores(const float* scores, std::int64_t col,
-                                 float (&score)[kPack]) const {
-    load<true>(scores + begin + col, kPack, score);
+                                 float (&score)[kVecSize]) const {
+    load<true>(scores + begin + col, kVecSize, score);
     const auto distance = static_cast<int>(col - (keys - 1));
     const auto first = static_cast<float>(distance);  // exact, as are its neighbours: below 2^24
     SIMT_UNROLL
-    for (int i = 0; i < kPack; ++i) {
+    for (int i = 0; i < kVecSize; ++i) {
       const float biased = score[i] * scale + slope * (first + static_cast<float>(i));
       score[i] = i <= -distance ? biased : -INFINITY;
     }
   }
   // How many of a pack's keys it may see, from key `col` on.
   SIMT_FUNCTION int seen(std::int64_t col) const {
-    return static_cast<int>(keys - col < kPack ? keys - col : kPack);
+    return static_cast<int>(keys - col < kVecSize ? keys - col : kVecSize);
   }
 };
 
 template <int kThreads, class S>
 SIMT_KERNEL(kThreads)
-void softmax(Part part, Slopes slopes, const float* scores, S* probabilities, Rows<float> lse) {
-  constexpr std::int64_t kTurn = kThreads * kPack;
-  const Row row(part, slopes);
+void softmax(ScoreTile tile, Slopes slopes, const float* scores, S* probabilities,
+             Rows<float> lse) {
+  constexpr std::int64_t kTile = kThreads * kVecSize;
+  const Row row(tile, slopes);
   SumOfExponentials of_thread;
-  for (std::int64_t col = thread() * kPack; col < row.keys; col += kTurn) {
-    float score[kPack];
+  for (std::int64_t col = thread() * kVecSize; col < row.keys; col += kTile) {
+    float score[kVecSize];
     row.load_scores(scores, col, score);
     of_thread.add(score);
   }
-  const SumOfExponentials all = of_thread.over_block<kThreads>();
+  const SumOfExponentials all = of_thread.block_reduce<kThreads>();
   if (thread() == 0)
-    lse.row(part.first_statistics + block_y())[row.keys - 1] = static_cast<float>(all.log());
+    lse.row(tile.first_statistics + block_y())[row.keys - 1] = static_cast<float>(all.log());
   const float inverse = 1 / all.sum;
   // A thread writes what it read itself, so both may be one matrix.
-  for (std::int64_t col = thread() * kPack; col < part.ld; col += kTurn) {
-    float p[kPack] = {};
+  for (std::int64_t col = thread() * kVecSize; col < tile.ld; col += kTile) {
+    float p[kVecSize] = {};
     if (col < row.keys) {
       row.load_scores(scores, col, p);
       const int seen = row.seen(col);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i)
+      for (int i = 0; i < kVecSize; ++i)
         p[i] = i < seen ? exponential(p[i] - all.largest) * inverse : 0.0F;
     }
-    store<true>(probabilities + row.begin + col, kPack, p);
+    store<true>(probabilities + row.begin + col, kVecSize, p);
   }
 }
 
 template <int kThreads, class S>
 SIMT_KERNEL(kThreads)
-void softmax_backward(Part part, Slopes slopes, const float* scores, const float* dprobabilities,
-                      S* probabilities, S* dscores, Rows<const float> lse,
-                      Rows<const float> row_sum) {
-  const Row row(part, slopes);
-  const float log_sum = lse.row(part.first_statistics + block_y())[row.keys - 1];
-  const float sum = row_sum.row(part.first_statistics + block_y())[row.keys - 1];
-  for (std::int64_t col = thread() * kPack; col < part.ld; col += kThreads * kPack) {
-    float p[kPack] = {};
-    float d[kPack] = {};
+void softmax_backward(ScoreTile tile, Slopes slopes, const float* scores,
+                      const float* dprobabilities, S* probabilities, S* dscores,
+                      Rows<const float> lse, Rows<const float> row_sum) {
+  const Row row(tile, slopes);
+  const float log_sum = lse.row(tile.first_statistics + block_y())[row.keys - 1];
+  const float sum = row_sum.row(tile.first_statistics + block_y())[row.keys - 1];
+  for (std::int64_t col = thread() * kVecSize; col < tile.ld; col += kThreads * kVecSize) {
+    float p[kVecSize] = {};
+    float d[kVecSize] = {};
     if (col < row.keys) {
       row.load_scores(scores, col, p);
-      load<true>(dprobabilities + row.begin + col, kPack, d);
+      load<true>(dprobabilities + row.begin + col, kVecSize, d);
       const int seen = row.seen(col);
       SIMT_UNROLL
-      for (int i = 0; i < kPack; ++i) {
+      for (int i = 0; i < kVecSize; ++i) {
         p[i] = i < seen ? exponential(p[i] - log_sum) : 0.0F;
         d[i] = i < seen ? p[i] * (d[i] - sum) * row.scale : 0.0F;
       }
     }
-    store<true>(probabilities + row.begin + col, kPack, p);
-    store<true>(dscores + row.begin + col, kPack, d);
+    store<true>(probabilities + row.begin + col, kVecSize, p);
+    store<true>(dscores + row.begin + col, kVecSize, d);
   }
 }
 
 constexpr int kSumThreads = 256;
 
 // kLanes of a warp a head of a row, as many heads of it as a block has room for.
-template <bool kPacked, int kLanes, class S>
+template <bool kVectorized, int kLanes, class S>
 SIMT_KERNEL(kSumThreads)
 void row_sums(std::int64_t rows, std::int64_t seq, std::int64_t heads, std::int64_t head_dim,
               Rows<const S> dout, Rows<const S> out, Rows<float> row_sum) {
@@ -124,13 +125,14 @@ void row_sums(std::int64_t rows, std::int64_t seq, std::int64_t heads, std::int6
     float sum = 0;
     if (head < heads) {
       const std::int64_t begin = head * head_dim;
-      for (std::int64_t col = thread() % kLanes * kPack; col < head_dim; col += kLanes * kPack) {
-        float a[kPack];
-        float b[kPack];
-        load<kPacked>(dout.row(at.row) + begin + col, head_dim - col, a);
-        load<kPacked>(out.row(at.row) + begin + col, head_dim - col, b);
+      for (std::int64_t col = thread() % kLanes * kVecSize; col < head_dim;
+           col += kLanes * kVecSize) {
+        float a[kVecSize];
+        float b[kVecSize];
+        load<kVectorized>(dout.row(at.row) + begin + col, head_dim - col, a);
+        load<kVectorized>(out.row(at.row) + begin + col, head_dim - col, b);
         SIMT_UNROLL
-        for (int i = 0; i < kPack; ++i) sum += a[i] * b[i];
+        for (int i = 0; i < kVecSize; ++i) sum += a[i] * b[i];
       }
     }
     SIMT_UNROLL
@@ -140,20 +142,20 @@ void row_sums(std::int64_t rows, std::int64_t seq, std::int64_t heads, std::int6
   }
 }
 
-// f(part, slopes, first head, heads) for at most kHeads heads at a time.
+// f(tile, slopes, first head, heads) for at most kHeads heads at a time.
 template <class F>
 void for_heads(const Scores& at, F&& f) {
   const AttentionShape& s = at.shape;
   for (std::int64_t first = 0; first < at.heads; first += kHeads) {
     const std::int64_t heads = std::min(kHeads, at.heads - first);
-    const Part part{at.rows, at.ld, at.first_row, at.batch * s.q_heads + at.first_head + first,
-                    s.scale};
+    const ScoreTile tile{at.rows, at.ld, at.first_row, at.batch * s.q_heads + at.first_head + first,
+                         s.scale};
     Slopes slopes{};
     for (std::int64_t i = 0; i < heads && s.alibi_bias_max != 0; ++i) {
       slopes.at[i] = static_cast<float>(
           alibi_slope(at.first_head + first + i, s.q_heads, static_cast<double>(s.alibi_bias_max)));
     }
-    f(part, slopes, first * at.rows * at.ld,
+    f(tile, slopes, first * at.rows * at.ld,
       Grid{static_cast<unsigned>(at.rows), static_cast<unsigned>(heads)});
   }
 }
@@ -161,10 +163,10 @@ void for_heads(const Scores& at, F&& f) {
 // f.operator()<kThreads>().
 template <class F>
 void with_threads(std::int64_t keys, F&& f) {
-  if (keys < kManyKeys) {
-    f.template operator()<kFewThreads>();
+  if (keys < kLongRowKeys) {
+    f.template operator()<kShortRowThreads>();
   } else {
-    f.template operator()<kManyThreads>();
+    f.template operator()<kLongRowThreads>();
   }
 }
 
@@ -173,11 +175,12 @@ void with_threads(std::int64_t keys, F&& f) {
 void run(const SoftmaxForward& op, const Launch& where) {
   with_threads(op.at.keys, [&]<int kThreads>() {
     with_storage(op.probabilities.dtype, [&]<class S>() {
-      for_heads(op.at, [&](const Part& part, const Slopes& slopes, std::int64_t begin, Grid grid) {
-        launch("softmax", softmax<kThreads, S>, grid, kThreads, where, part, slopes,
-               op.at.scores + begin, static_cast<S*>(op.probabilities.data) + begin,
-               rows_of<float>(op.lse));
-      });
+      for_heads(op.at,
+                [&](const ScoreTile& tile, const Slopes& slopes, std::int64_t begin, Grid grid) {
+                  launch("softmax", softmax<kThreads, S>, grid, kThreads, where, tile, slopes,
+                         op.at.scores + begin, static_cast<S*>(op.probabilities.data) + begin,
+                         rows_of<float>(op.lse));
+                });
     });
   });
 }
@@ -185,34 +188,35 @@ void run(const SoftmaxForward& op, const Launch& where) {
 void run(const SoftmaxBackward& op, const Launch& where) {
   with_threads(op.at.keys, [&]<int kThreads>() {
     with_storage(op.probabilities.dtype, [&]<class S>() {
-      for_heads(op.at, [&](const Part& part, const Slopes& slopes, std::int64_t begin, Grid grid) {
-        launch("softmax_backward", softmax_backward<kThreads, S>, grid, kThreads, where, part,
-               slopes, op.at.scores + begin, op.dprobabilities + begin,
-               static_cast<S*>(op.probabilities.data) + begin,
-               static_cast<S*>(op.dscores.data) + begin, rows_of<const float>(op.lse),
-               rows_of<const float>(op.row_sum));
-      });
+      for_heads(op.at,
+                [&](const ScoreTile& tile, const Slopes& slopes, std::int64_t begin, Grid grid) {
+                  launch("softmax_backward", softmax_backward<kThreads, S>, grid, kThreads, where,
+                         tile, slopes, op.at.scores + begin, op.dprobabilities + begin,
+                         static_cast<S*>(op.probabilities.data) + begin,
+                         static_cast<S*>(op.dscores.data) + begin, rows_of<const float>(op.lse),
+                         rows_of<const float>(op.row_sum));
+                });
     });
   });
 }
 
 void run(const RowSum& op, const Launch& where) {
   const AttentionShape& s = op.shape;
-  const bool packed = is_packed({&op.dout, &op.out}) && s.head_dim % kPack == 0;
-  with_packing(packed, [&]<bool kPacked>() {
+  const bool vectorizable = is_vectorizable({&op.dout, &op.out}) && s.head_dim % kVecSize == 0;
+  with_vectorization(vectorizable, [&]<bool kVectorized>() {
     with_storage(op.out.dtype, [&]<class S>() {
       const auto start = [&]<int kLanes>() {
-        constexpr std::int64_t kMostY = 65535;
+        constexpr std::int64_t kMaxY = 65535;
         const std::int64_t x = ceil_div(s.q_heads, kSumThreads / kLanes);
-        constexpr std::int64_t kBlocksHeld = 8;  // by a multiprocessor
+        constexpr std::int64_t kOccupancy = 8;  // by a multiprocessor
         const std::int64_t y = std::clamp<std::int64_t>(
-            ceil_div(where.multiprocessors * kBlocksHeld, x), 1, std::min(op.out.rows, kMostY));
-        launch("row_sum", row_sums<kPacked, kLanes, S>,
+            ceil_div(where.multiprocessors * kOccupancy, x), 1, std::min(op.out.rows, kMaxY));
+        launch("row_sum", row_sums<kVectorized, kLanes, S>,
                Grid{static_cast<unsigned>(x), static_cast<unsigned>(y)}, kSumThreads, where,
                op.out.rows, s.seq, s.q_heads, s.head_dim, rows_of<const S>(op.dout),
                rows_of<const S>(op.out), rows_of<float>(op.row_sum));
       };
-      if (s.head_dim <= 8 * kPack) {
+      if (s.head_dim <= 8 * kVecSize) {
         start.template operator()<8>();
       } else {
         start.template operator()<16>();

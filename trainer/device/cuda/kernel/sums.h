@@ -17,26 +17,26 @@ SIMT_FUNCTION RowRange rows_of_part(std::int64_t rows, std::int64_t part, std::i
 
 // Adds the packs of a block's `groups` groups of `threads` threads, in their order: thread
 // `of_group` of the first group gets the sum over all threads of that number.
-template <int kMostThreads>
-SIMT_FUNCTION void add_groups(float (&pack)[kPack], int group, int groups, int of_group,
-                              int threads) {
-  SIMT_SHARED(Words, of_thread, 2 * kMostThreads);
+template <int kMaxThreads>
+SIMT_FUNCTION void group_reduce(float (&vec)[kVecSize], int group, int groups, int of_group,
+                                int threads) {
+  SIMT_SHARED(Vec4, of_thread, 2 * kMaxThreads);
   sync();
   SIMT_UNROLL
   for (int half = 0; half < 2; ++half) {
-    Words words;
+    Vec4 vec4;
     SIMT_UNROLL
-    for (int i = 0; i < 4; ++i) words.at[i] = as_bits(pack[half * 4 + i]);
-    of_thread[half * kMostThreads + thread()] = words;
+    for (int i = 0; i < 4; ++i) vec4.at[i] = as_bits(vec[half * 4 + i]);
+    of_thread[half * kMaxThreads + thread()] = vec4;
   }
   sync();
   if (group > 0) return;
   for (int other = 1; other < groups; ++other) {
     SIMT_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const Words words = load_words(&of_thread[half * kMostThreads + other * threads + of_group]);
+      const Vec4 vec4 = load_vec4(&of_thread[half * kMaxThreads + other * threads + of_group]);
       SIMT_UNROLL
-      for (int i = 0; i < 4; ++i) pack[half * 4 + i] += as_float(words.at[i]);
+      for (int i = 0; i < 4; ++i) vec[half * 4 + i] += as_float(vec4.at[i]);
     }
   }
 }

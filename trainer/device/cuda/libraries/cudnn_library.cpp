@@ -55,13 +55,13 @@ std::optional<std::string> why_too_old(std::size_t version) {
                      version % 10000 / 100, version % 100);
 }
 
-std::optional<std::string> why_not_cudnn(SeparateNamespace& apart, const fs::path& library) {
+std::optional<std::string> why_not_cudnn(LinkNamespace& link_namespace, const fs::path& library) {
   const std::string name = fmt::format("libcudnn_graph{}", part_ending());
   const std::vector<fs::path> beside = files_beside(library, name);
   const auto file = std::ranges::find(
       beside, name, [](const fs::path& part) { return part.filename().string(); });
   if (file == beside.end()) return fmt::format("no {} lies beside it", name);
-  const Library graph = apart.open(*file);
+  const Library graph = link_namespace.open(*file);
   if (graph.handle == nullptr) return fmt::format("cannot be asked: {}", ::dlerror());
   const auto version = number_of(graph, "cudnnGetVersion");
   const auto cuda = number_of(graph, "cudnnGetCudartVersion");

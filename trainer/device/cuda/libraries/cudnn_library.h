@@ -14,10 +14,10 @@
 
 namespace tessera::trainer::cuda {
 
-// A Judge of libcudnn.so.9: of the CUDA that the trainer was built with, and new enough for
+// A LibraryCheck of libcudnn.so.9: of the CUDA that the trainer was built with, and new enough for
 // attention (why_too_old). Asks libcudnn_graph, which lies beside it; libcudnn itself would open
 // that by name.
-std::optional<std::string> why_not_cudnn(SeparateNamespace& apart,
+std::optional<std::string> why_not_cudnn(LinkNamespace& link_namespace,
                                          const std::filesystem::path& library);
 
 // Opens the parts that lie beside libcudnn and that its graph interface uses: those of the older

@@ -110,9 +110,9 @@ std::vector<fs::path> other_versions(const std::string& name, std::span<const fs
     int version = 0;
     const char* const digits = name.data() + stem.size();
     if (std::from_chars(digits, name.data() + name.size(), version).ec != std::errc()) continue;
-    SeparateNamespace apart;
+    LinkNamespace link_namespace;
     for (const int other : {version - 1, version + 1}) {
-      const Library library = apart.open(fmt::format("{}{}", stem, other));
+      const Library library = link_namespace.open(fmt::format("{}{}", stem, other));
       if (library.handle != nullptr) add(library.path);
     }
   }
@@ -121,11 +121,11 @@ std::vector<fs::path> other_versions(const std::string& name, std::span<const fs
 
 }  // namespace
 
-SeparateNamespace::~SeparateNamespace() {
+LinkNamespace::~LinkNamespace() {
   for (void* handle : std::views::reverse(handles_)) ::dlclose(handle);
 }
 
-Library SeparateNamespace::open(const fs::path& file) {
+Library LinkNamespace::open(const fs::path& file) {
   // Lazily: what is asked of it calls few of its functions.
   void* handle = ::dlmopen(id_, file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) return {};
@@ -146,9 +146,9 @@ std::vector<fs::path> library_folders() {
   return folders;
 }
 
-Library find_library(const std::string& name, std::span<const fs::path> folders, const Judge& judge,
-                     std::string& faults) {
-  SeparateNamespace apart;
+Library find_library(const std::string& name, std::span<const fs::path> folders,
+                     const LibraryCheck& judge, std::string& faults) {
+  LinkNamespace link_namespace;
   std::set<fs::path> refused;
   for (const fs::path& folder : folders) {
     fs::path file = folder.empty() ? fs::path(name) : folder / name;
@@ -157,12 +157,12 @@ Library find_library(const std::string& name, std::span<const fs::path> folders,
     if (judge) {
       if (folder.empty()) {
         // Which one the loader would take, before it does.
-        const Library found = apart.open(file);
+        const Library found = link_namespace.open(file);
         if (found.handle == nullptr) continue;
         file = found.path;
       }
       if (refused.contains(real_path(file))) continue;
-      if (const auto why = judge(apart, file)) {
+      if (const auto why = judge(link_namespace, file)) {
         refused.insert(real_path(file));
         faults += fmt::format("; {}: {}", file.string(), *why);
         continue;
@@ -177,7 +177,7 @@ Library find_library(const std::string& name, std::span<const fs::path> folders,
 }
 
 Library require_library(const std::string& name, std::span<const fs::path> folders,
-                        const Judge& judge) {
+                        const LibraryCheck& judge) {
   std::string faults;
   Library library = find_library(name, folders, judge, faults);
   if (library.handle != nullptr) return library;

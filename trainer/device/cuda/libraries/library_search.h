@@ -26,12 +26,12 @@ struct Library {
 
 // Opens libraries where nothing else in the program sees them; at its end they are closed, and
 // those that cannot be stay there unseen. Not thread-safe.
-class SeparateNamespace {
+class LinkNamespace {
  public:
-  SeparateNamespace() = default;
-  ~SeparateNamespace();
-  SeparateNamespace(const SeparateNamespace&) = delete;
-  SeparateNamespace& operator=(const SeparateNamespace&) = delete;
+  LinkNamespace() = default;
+  ~LinkNamespace();
+  LinkNamespace(const LinkNamespace&) = delete;
+  LinkNamespace& operator=(const LinkNamespace&) = delete;
 
   // Null handle: dlerror() says why.
   Library open(const std::filesystem::path& file);
@@ -45,19 +45,19 @@ class SeparateNamespace {
 std::vector<std::filesystem::path> library_folders();
 
 // Why a file is not the one to be taken, in words that follow its path; nothing: it is.
-using Judge = std::function<std::optional<std::string>(SeparateNamespace& apart,
-                                                       const std::filesystem::path& file)>;
+using LibraryCheck = std::function<std::optional<std::string>(LinkNamespace& link_namespace,
+                                                              const std::filesystem::path& file)>;
 
 // The first of the folders' files `name` that the judge takes (without one: any) and that can be
 // opened, opened for all to see. A null handle if there is none: `faults` has a sentence for each
 // file that was there and was not taken, each begun with "; ".
 Library find_library(const std::string& name, std::span<const std::filesystem::path> folders,
-                     const Judge& judge, std::string& faults);
+                     const LibraryCheck& judge, std::string& faults);
 
 // The same, or Error(unsupported): the folders, these sentences, and which other versions of the
 // library were found instead.
 Library require_library(const std::string& name, std::span<const std::filesystem::path> folders,
-                        const Judge& judge = {});
+                        const LibraryCheck& judge = {});
 
 // The files in the folder of a library whose names begin so, sorted: in the folder that it was
 // opened from or, where there are none, in that of the file that a link there leads to.

@@ -30,16 +30,16 @@ class WalkedDevice final : public AttentionDevice {
 
  private:
   void attend(const AttentionForward& op) override {
-    cuda::AttentionNumbers numbers;
-    walk_with(cuda::key_of(op), cuda::bindings(op, numbers), op.qkv.dtype, op.lse.dtype);
+    cuda::AttentionScalars scalars;
+    walk_with(cuda::key_of(op), cuda::bindings(op, scalars), op.qkv.dtype, op.lse.dtype);
   }
   void attend(const AttentionBackward& op) override {
     const AttentionGraphKey key = cuda::key_of(op, deterministic_);
     const std::int64_t elements =
         memory::query_gradient_sums_bytes(cuda::size_of(key)) / bytes_of(DType::f32);
     std::vector<double> sums(static_cast<std::size_t>(elements));
-    cuda::AttentionNumbers numbers;
-    walk_with(key, cuda::bindings(op, deterministic_ ? nullptr : sums.data(), numbers),
+    cuda::AttentionScalars scalars;
+    walk_with(key, cuda::bindings(op, deterministic_ ? nullptr : sums.data(), scalars),
               op.qkv.dtype, op.lse.dtype);
   }
 
@@ -122,7 +122,7 @@ TEST_CASE("every tensor of an attention graph that has an address is bound, and 
   float memory = 0;
   const Tensor t{&memory, DType::bf16, 32, 64, 64};
   const AttentionShape shape{2, 16, 4, 2, 8, 0.25F};
-  cuda::AttentionNumbers numbers;
+  cuda::AttentionScalars scalars;
   const auto ids_of = [](const cuda::TensorGraph& graph) {
     std::set<std::int64_t> ids;
     for (const cuda::GraphTensor& tensor : graph.tensors)
@@ -134,13 +134,13 @@ TEST_CASE("every tensor of an attention graph that has an address is bound, and 
     for (const cuda::Binding& b : bindings) CHECK(ids.insert(b.id).second);
     return ids;
   };
-  CHECK(bound(cuda::bindings(AttentionForward{shape, t, t, t}, numbers)) ==
+  CHECK(bound(cuda::bindings(AttentionForward{shape, t, t, t}, scalars)) ==
         ids_of(cuda::attention_graph(key())));
-  CHECK(numbers.scale == 0.25F);
+  CHECK(scalars.scale == 0.25F);
   const AttentionBackward backward{shape, t, t, t, t, t, t};
-  CHECK(bound(cuda::bindings(backward, &memory, numbers)) ==
+  CHECK(bound(cuda::bindings(backward, &memory, scalars)) ==
         ids_of(cuda::attention_graph(key(AttentionPass::backward))));
-  CHECK(bound(cuda::bindings(backward, nullptr, numbers)) ==
+  CHECK(bound(cuda::bindings(backward, nullptr, scalars)) ==
         ids_of(cuda::attention_graph(key(AttentionPass::backward_deterministic))));
 }
 

@@ -8,7 +8,7 @@
 
 #include "lib/base/error.h"
 #include "trainer/device/check.h"
-#include "trainer/device/cuda/attention/attention_plain.h"
+#include "trainer/device/cuda/attention/attention_unfused.h"
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/workspace.h"
 #include "trainer/device/fingerprint.h"
@@ -22,7 +22,7 @@ inline constexpr bool kAttention =
     std::is_same_v<T, AttentionForward> || std::is_same_v<T, AttentionBackward>;
 
 // Products by the CPU device, one of a batch after another; only such as were announced.
-class EmulatedAttention final : public cuda::PlainAttention {
+class EmulatedAttention final : public cuda::UnfusedAttention {
  public:
   EmulatedAttention(Device& cpu, const cuda::Launch& launch,
                     std::vector<cuda::BatchedGemm> announced, std::span<std::byte> products)
@@ -40,9 +40,9 @@ class EmulatedAttention final : public cuda::PlainAttention {
     std::ranges::fill(products_.last(some), std::byte{0xff});
     for (std::int64_t i = 0; i < op.batch; ++i) {
       Gemm one = op.first;
-      one.a = moved(one.a, i * op.a_step);
-      one.b = moved(one.b, i * op.b_step);
-      one.d = moved(one.d, i * op.d_step);
+      one.a = moved(one.a, i * op.a_stride);
+      one.b = moved(one.b, i * op.b_stride);
+      one.d = moved(one.d, i * op.d_stride);
       cpu_.run(Stream::compute, one, {});
     }
   }
@@ -75,7 +75,7 @@ class EmulatedDevice final : public Device {
         launch_{.stream = nullptr,
                 .multiprocessors = multiprocessors,
                 .load_only = false,
-                .shared_bytes = multiprocessors == 1 ? kLittleShared : kMuchShared},
+                .max_shared_bytes = multiprocessors == 1 ? kLittleShared : kMuchShared},
         attention_(attention),
         info_(cpu_->info()) {
     info_.kind = "cpu";  // executes at issue
@@ -119,9 +119,9 @@ class EmulatedDevice final : public Device {
           using T = std::decay_t<decltype(o)>;
           if constexpr (kAttention<T>) {
             const std::span<std::byte> workspace = workspace_of(o);
-            EmulatedAttention parts(*cpu_, launch_, cuda::plain_attention_gemms(o, workspace),
-                                    cuda::parts_of(workspace_).products);
-            run_plain_attention(o, workspace, parts);
+            EmulatedAttention parts(*cpu_, launch_, cuda::unfused_attention_gemms(o, workspace),
+                                    cuda::parts_of(workspace_).gemm);
+            run_unfused_attention(o, workspace, parts);
           } else if constexpr (!std::is_same_v<T, Gemm>) {
             cuda::emulated::run(o, launch_);
           } else {
@@ -144,8 +144,8 @@ class EmulatedDevice final : public Device {
         [&](const auto& o) -> std::int64_t {
           if constexpr (kAttention<std::decay_t<decltype(o)>>) {
             return cuda::workspace_with(attention == AttentionWorkspace::least
-                                            ? cuda::plain_attention_least_bytes(o)
-                                            : cuda::plain_attention_workspace_bytes(o));
+                                            ? cuda::unfused_attention_least_bytes(o)
+                                            : cuda::unfused_attention_workspace_bytes(o));
           } else {
             return 0;
           }
@@ -158,14 +158,14 @@ class EmulatedDevice final : public Device {
     const std::span<std::byte> all = cuda::parts_of(workspace_).attention;
     return attention_ == AttentionWorkspace::all
                ? all
-               : all.first(static_cast<std::size_t>(cuda::plain_attention_least_bytes(op)));
+               : all.first(static_cast<std::size_t>(cuda::unfused_attention_least_bytes(op)));
   }
 
   template <class T>
   std::int64_t product_bytes(const T& op) const {
     std::int64_t most = 0;
     if constexpr (kAttention<T>) {
-      for (const cuda::BatchedGemm& gemm : cuda::plain_attention_gemms(op, workspace_of(op)))
+      for (const cuda::BatchedGemm& gemm : cuda::unfused_attention_gemms(op, workspace_of(op)))
         most = std::max(most, cpu_->workspace_bytes(gemm.first));
     } else if constexpr (std::is_same_v<T, Gemm>) {
       most = cpu_->workspace_bytes(op);

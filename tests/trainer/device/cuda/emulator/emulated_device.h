@@ -1,6 +1,6 @@
 // A device whose own kernels run emulated (trainer/device/cuda/emulator/emulator.h), with matrix
 // products by the CPU device: what of the CUDA device can be run without a GPU. Attention is that
-// of matrix products (trainer/device/cuda/attention/attention_plain.h).
+// of matrix products (trainer/device/cuda/attention/attention_unfused.h).
 #pragma once
 
 #include <memory>

@@ -24,18 +24,18 @@ void rotated(float* x) {
 
 void summed(float* x) {
   for (int turn = 0; turn < 3; ++turn)
-    x[thread()] = over_block<kThreads>(x[thread()], 0.0F, Sum{}) / kThreads;
+    x[thread()] = block_reduce<kThreads>(x[thread()], 0.0F, Sum{}) / kThreads;
 }
 
 // Warps may go different ways between syncs, and end early after the last.
 void by_warps(float* x) {
   SIMT_SHARED(float, all, kThreads);
   float value = x[thread()];
-  if (warp() == 1) value = over_warp(value, Sum{});
+  if (warp() == 1) value = warp_reduce(value, Sum{});
   all[thread()] = value;
   sync();
   if (warp() > 3) return;
-  x[thread()] += over_warp(all[kThreads - 1 - thread()], Sum{});
+  x[thread()] += warp_reduce(all[kThreads - 1 - thread()], Sum{});
 }
 
 void unsynced_read(float* x) {
@@ -94,34 +94,34 @@ void lane_without_shuffle(float* x) {
 }
 
 void shuffle_beyond_warp(float* x) {
-  x[thread()] = shuffle_xor(x[thread()], kWarp);
+  x[thread()] = shuffle_xor(x[thread()], kWarpSize);
 }
 
 void misaligned_load(float* x) {
-  x[thread()] = as_float(load_words(x + thread() / 8 * 4 + (thread() == 9 ? 1 : 0)).at[0]);
+  x[thread()] = as_float(load_vec4(x + thread() / 8 * 4 + (thread() == 9 ? 1 : 0)).at[0]);
 }
 
 void misaligned_store(float* x) {
-  if (thread() == 3) store_words(x + 2, Words{});
+  if (thread() == 3) store_vec4(x + 2, Vec4{});
 }
 
 void global_store_to_shared(float* x) {
-  SIMT_SHARED(Words, all, kThreads);
-  store_words(&all[thread()], Words{});
+  SIMT_SHARED(Vec4, all, kThreads);
+  store_vec4(&all[thread()], Vec4{});
   sync();
   x[thread()] = as_float(all[thread()].at[0]);
 }
 
 void copy_to_global(float* x) {
-  if (thread() == 4) copy_ahead(reinterpret_cast<Words*>(x), x + 4);
-  end_copies();
-  wait_copies<0>();
+  if (thread() == 4) cp_async(reinterpret_cast<Vec4*>(x), x + 4);
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 void copy_from_shared(float* /*x*/) {
-  if (thread() == 5) copy_ahead(launch_shared(), launch_shared() + 1);
-  end_copies();
-  wait_copies<0>();
+  if (thread() == 5) cp_async(dynamic_shared(), dynamic_shared() + 1);
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 void unwritten_shared(float* x) {
@@ -150,56 +150,56 @@ void too_much_shared(float* x) {
 template <int kLeft>
 void copied(float* x) {
   constexpr int kHalf = kThreads / 2;
-  Words* const words = launch_shared();
-  if (thread() < kHalf / 4) copy_ahead(words + thread(), x + thread() * 4);
-  end_copies();
-  if (thread() < kHalf / 4) copy_ahead(words + kHalf / 4 + thread(), x + kHalf + thread() * 4);
-  end_copies();
-  wait_copies<kLeft>();
+  Vec4* const words = dynamic_shared();
+  if (thread() < kHalf / 4) cp_async(words + thread(), x + thread() * 4);
+  cp_async_commit();
+  if (thread() < kHalf / 4) cp_async(words + kHalf / 4 + thread(), x + kHalf + thread() * 4);
+  cp_async_commit();
+  cp_async_wait<kLeft>();
   sync();
   const int from = kThreads - 1 - thread();
   const float value = as_float(words[from / 4].at[from % 4]);
   sync();
-  wait_copies<0>();
+  cp_async_wait<0>();
   x[thread()] = value;
 }
 
 // Not in a group that has ended, so that no wait is for it.
 void open_group(float* x) {
-  copy_ahead(launch_shared() + thread() / 4, x + thread() / 4 * 4);
-  wait_copies<0>();
+  cp_async(dynamic_shared() + thread() / 4, x + thread() / 4 * 4);
+  cp_async_wait<0>();
 }
 
 void copies_at_end(float* x) {
-  if (thread() == 7) copy_ahead(launch_shared(), x);
-  end_copies();
+  if (thread() == 7) cp_async(dynamic_shared(), x);
+  cp_async_commit();
 }
 
 void misaligned_copy(float* x) {
-  if (thread() == 5) copy_ahead(launch_shared(), x + 2);
-  end_copies();
-  wait_copies<0>();
+  if (thread() == 5) cp_async(dynamic_shared(), x + 2);
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 void many_copies(float* x) {
-  for (int i = 0; i < 65; ++i) copy_ahead(launch_shared(), x);
+  for (int i = 0; i < 65; ++i) cp_async(dynamic_shared(), x);
 }
 
 // Another thread's copies are there after a sync() only.
 void unsynced_copy(float* x) {
-  Words* const words = launch_shared();
-  if (thread() % 4 == 0) copy_ahead(words + thread() / 4, x + thread());
-  end_copies();
-  wait_copies<0>();
+  Vec4* const words = dynamic_shared();
+  if (thread() % 4 == 0) cp_async(words + thread() / 4, x + thread());
+  cp_async_commit();
+  cp_async_wait<0>();
   const float value = as_float(words[thread() / 4].at[thread() % 4]);
   sync();
   x[thread()] = value;
 }
 
 void copy_out_of_bounds(float* x) {
-  copy_ahead(launch_shared() + thread(), x);
-  end_copies();
-  wait_copies<0>();
+  cp_async(dynamic_shared() + thread(), x);
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 void nothing(float* /*x*/) {}
@@ -213,7 +213,7 @@ void run(float* x) {
 template <void (*kKernel)(float*), unsigned kBytes = kThreads * sizeof(float),
           int kThere = 48 << 10>
 void run_with(float* x) {
-  launch("planted", kKernel, Grid{1, 1, kBytes}, kThreads, {.shared_bytes = kThere}, x);
+  launch("planted", kKernel, Grid{1, 1, kBytes}, kThreads, {.max_shared_bytes = kThere}, x);
 }
 
 constexpr Planted kPlanted[] = {

@@ -26,24 +26,23 @@ TEST_CASE("attention by products and the products themselves have parts of their
     for (const std::int64_t more : {0, 1, 255, 256, 12345}) {
       const std::span<std::byte> whole = span_of(kBase, bytes + more);
       const WorkspaceParts parts = parts_of(whole);
-      CHECK(std::ssize(parts.products) == kProducts);
+      CHECK(std::ssize(parts.gemm) == kProducts);
       CHECK(std::ssize(parts.attention) >= attention);
-      CHECK(reinterpret_cast<std::uintptr_t>(parts.products.data()) % 256 == 0);
+      CHECK(reinterpret_cast<std::uintptr_t>(parts.gemm.data()) % 256 == 0);
       if (!parts.attention.empty()) CHECK(parts.attention.data() == whole.data());
-      CHECK(parts.attention.size() <=
-            static_cast<std::size_t>(parts.products.data() - whole.data()));
-      CHECK(&parts.products.back() <= &whole.back());
+      CHECK(parts.attention.size() <= static_cast<std::size_t>(parts.gemm.data() - whole.data()));
+      CHECK(&parts.gemm.back() <= &whole.back());
     }
   }
   const std::span<std::byte> little = span_of(kBase, 1000);
-  CHECK(parts_of(little).products.size() == 1000);
+  CHECK(parts_of(little).gemm.size() == 1000);
   CHECK(parts_of(little).attention.empty());
 }
 
 TEST_CASE("what is left of a pool beside the workspace is its larger end") {
   const std::span<std::byte> pool = span_of(4096, 10000);
   const auto left = [&](std::int64_t from, std::int64_t bytes) {
-    const std::span<std::byte> found = around(pool, span_of(4096 + from, bytes));
+    const std::span<std::byte> found = free_around(pool, span_of(4096 + from, bytes));
     return std::pair{found.data() - pool.data(), std::ssize(found)};
   };
   using Part = std::pair<std::ptrdiff_t, std::ptrdiff_t>;
@@ -56,7 +55,7 @@ TEST_CASE("what is left of a pool beside the workspace is its larger end") {
   // Elsewhere, or none.
   CHECK(left(10000, 500) == Part{0, 10000});
   CHECK(left(-600, 600) == Part{0, 10000});
-  CHECK(around(pool, {}).size() == pool.size());
+  CHECK(free_around(pool, {}).size() == pool.size());
 }
 
 }  // namespace tessera::trainer::cuda

@@ -45,14 +45,14 @@ class FakeTrials : public cuda::GemmTrials {
       : gpu_(gpu), most_(most_bytes) {}
 
   std::int64_t l2_bytes() const override { return 1 << 16; }
-  std::span<std::byte> take(std::int64_t bytes) override {
+  std::span<std::byte> acquire(std::int64_t bytes) override {
     CHECK(memory == nullptr);
     asked = bytes;
     if (when_taken) when_taken();
     memory = std::make_unique<Memory>(static_cast<std::size_t>(std::min(bytes, most_)));
     return memory->bytes();
   }
-  void give_back() noexcept override {
+  void release() noexcept override {
     memory.reset();
     ++given_back;
   }

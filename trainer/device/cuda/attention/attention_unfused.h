@@ -1,6 +1,6 @@
 // Causal attention of plain matrix products and softmax kernels, for what no fused kernel takes:
 // f32, ALiBi, machines without cuDNN. It is also what fused ones are checked against. No CUDA: the
-// products and kernels are run by whoever implements PlainAttention.
+// products and kernels are run by whoever implements UnfusedAttention.
 //
 // Scores are written out, a chunk at a time: some heads of keys with all or some of their heads of
 // queries, and some rows of queries, against the keys up to the chunk's last row. So what is
@@ -22,12 +22,12 @@
 
 namespace tessera::trainer::cuda {
 
-// `batch` products of one kind: `first`, and others whose a, b and d begin a_step, b_step and
-// d_step elements further each. No two write the same element. accumulate is of each: d += a b.
+// `batch` products of one kind: `first`, and others whose a, b and d begin a_stride, b_stride and
+// d_stride elements further each. No two write the same element. accumulate is of each: d += a b.
 struct BatchedGemm {
   Gemm first;
   std::int64_t batch = 1;
-  std::int64_t a_step = 0, b_step = 0, d_step = 0;
+  std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;
 };
 
 // Whether one plan does for both: equal in all but the addresses, and these are multiples of 16
@@ -35,9 +35,9 @@ struct BatchedGemm {
 bool same_plan(const BatchedGemm& x, const BatchedGemm& y);
 
 // What attention is made of, run in the order of the calls.
-class PlainAttention {
+class UnfusedAttention {
  public:
-  virtual ~PlainAttention() = default;
+  virtual ~UnfusedAttention() = default;
   virtual void run(const BatchedGemm& op) = 0;
   virtual void run(const SoftmaxForward& op) = 0;
   virtual void run(const SoftmaxBackward& op) = 0;
@@ -47,15 +47,15 @@ class PlainAttention {
 
 // workspace: 256-byte aligned, as large as the chunks are to fill. The same size gives the same
 // calls, so the same bits.
-void run_plain_attention(const AttentionForward& op, std::span<std::byte> workspace,
-                         PlainAttention& parts);
-void run_plain_attention(const AttentionBackward& op, std::span<std::byte> workspace,
-                         PlainAttention& parts);
+void run_unfused_attention(const AttentionForward& op, std::span<std::byte> workspace,
+                           UnfusedAttention& parts);
+void run_unfused_attention(const AttentionBackward& op, std::span<std::byte> workspace,
+                           UnfusedAttention& parts);
 
-// The products that run_plain_attention will ask for, one of each plan.
-std::vector<BatchedGemm> plain_attention_gemms(const AttentionForward& op,
-                                               std::span<std::byte> workspace);
-std::vector<BatchedGemm> plain_attention_gemms(const AttentionBackward& op,
-                                               std::span<std::byte> workspace);
+// The products that run_unfused_attention will ask for, one of each plan.
+std::vector<BatchedGemm> unfused_attention_gemms(const AttentionForward& op,
+                                                 std::span<std::byte> workspace);
+std::vector<BatchedGemm> unfused_attention_gemms(const AttentionBackward& op,
+                                                 std::span<std::byte> workspace);
 
 }  // namespace tessera::trainer::cuda

@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/attention/attention_plain.h"
+#include "trainer/device/cuda/attention/attention_unfused.h"
 
 #include <array>
 #include <set>
@@ -7,9 +7,9 @@ namespace tessera::trainer::cuda {
 namespace {
 
 // Takes matrices from the workspace one after another.
-class Space {
+class BumpAllocator {
  public:
-  explicit Space(std::span<std::byte> workspace) : next_(workspace.data()) {}
+  explicit BumpAllocator(std::span<std::byte> workspace) : next_(workspace.data()) {}
   std::byte* take(std::int64_t bytes) {
     std::byte* const result = next_;
     next_ += bytes;
@@ -34,14 +34,14 @@ PlanKey key_of(const BatchedGemm& op) {
       *next++ = value;
   }
   for (const std::int64_t value :
-       {op.batch, op.a_step, op.b_step, op.d_step, std::int64_t{op.first.transpose_a},
+       {op.batch, op.a_stride, op.b_stride, op.d_stride, std::int64_t{op.first.transpose_a},
         std::int64_t{op.first.transpose_b}, std::int64_t{op.first.accumulate}})
     *next++ = value;
   return key;
 }
 
 // Keeps one product of each plan.
-class Recorder final : public PlainAttention {
+class Recorder final : public UnfusedAttention {
  public:
   void run(const BatchedGemm& op) override {
     if (known_.insert(key_of(op)).second) gemms.push_back(op);
@@ -60,7 +60,7 @@ class Recorder final : public PlainAttention {
 template <class Attention>
 std::vector<BatchedGemm> gemms_of(const Attention& op, std::span<std::byte> workspace) {
   Recorder recorder;
-  run_plain_attention(op, workspace, recorder);
+  run_unfused_attention(op, workspace, recorder);
   return std::move(recorder.gemms);
 }
 
@@ -70,17 +70,17 @@ bool same_plan(const BatchedGemm& x, const BatchedGemm& y) {
   return key_of(x) == key_of(y);
 }
 
-void run_plain_attention(const AttentionForward& op, std::span<std::byte> workspace,
-                         PlainAttention& parts) {
+void run_unfused_attention(const AttentionForward& op, std::span<std::byte> workspace,
+                           UnfusedAttention& parts) {
   const AttentionShape& s = op.shape;
   const DType dtype = op.qkv.dtype;
   const AttentionChunk size =
-      plain_attention_chunk(op, static_cast<std::int64_t>(workspace.size()));
+      unfused_attention_chunk(op, static_cast<std::int64_t>(workspace.size()));
   const ChunkBytes bytes = chunk_bytes(s, dtype, size);
-  Space space(workspace);
-  std::byte* const scores = space.take(bytes.scores);
+  BumpAllocator allocator(workspace);
+  std::byte* const scores = allocator.take(bytes.scores);
   std::byte* const probabilities =
-      bytes.probabilities > 0 ? space.take(bytes.probabilities) : scores;
+      bytes.probabilities > 0 ? allocator.take(bytes.probabilities) : scores;
 
   const auto run = [&](const Chunk& chunk, bool) {
     for (std::int64_t head = 0; head < chunk.group_heads; ++head) {
@@ -88,9 +88,9 @@ void run_plain_attention(const AttentionForward& op, std::span<std::byte> worksp
                              .b = chunk.keys_of(op.qkv),
                              .d = chunk.scores(scores, DType::f32, head)},
                             chunk.kv_heads,
-                            chunk.query_step(),
-                            chunk.key_step(),
-                            chunk.score_step()});
+                            chunk.query_stride(),
+                            chunk.key_stride(),
+                            chunk.score_stride()});
     }
     parts.run(SoftmaxForward{chunk.of(scores), chunk.all_scores(probabilities, dtype), op.lse});
     for (std::int64_t head = 0; head < chunk.group_heads; ++head) {
@@ -99,9 +99,9 @@ void run_plain_attention(const AttentionForward& op, std::span<std::byte> worksp
                              .d = chunk.queries(op.out, head),
                              .transpose_b = false},
                             chunk.kv_heads,
-                            chunk.score_step(),
-                            chunk.key_step(),
-                            chunk.query_step()});
+                            chunk.score_stride(),
+                            chunk.key_stride(),
+                            chunk.query_stride()});
     }
   };
   for (std::int64_t batch = 0; batch < s.batch; ++batch) {
@@ -121,16 +121,16 @@ struct KeyGradients {
 // The five products of a chunk.
 void run_backward_chunk(const AttentionBackward& op, const Chunk& chunk, bool is_first,
                         std::byte* scores, std::byte* dprobabilities, std::byte* probabilities,
-                        std::byte* dscores, const KeyGradients& sums, PlainAttention& parts) {
+                        std::byte* dscores, const KeyGradients& sums, UnfusedAttention& parts) {
   const DType dtype = op.qkv.dtype;
   // Of one head of queries, for each head of keys of the chunk.
   const auto against_keys = [&](const Tensor& rows, const Tensor& keys, std::byte* to,
                                 std::int64_t head) {
     parts.run(BatchedGemm{{.a = rows, .b = keys, .d = chunk.scores(to, DType::f32, head)},
                           chunk.kv_heads,
-                          chunk.query_step(),
-                          chunk.key_step(),
-                          chunk.score_step()});
+                          chunk.query_stride(),
+                          chunk.key_stride(),
+                          chunk.score_stride()});
   };
   const auto into_keys = [&](std::byte* from, const Tensor& rows, const Tensor& sum,
                              std::int64_t head) {
@@ -141,9 +141,9 @@ void run_backward_chunk(const AttentionBackward& op, const Chunk& chunk, bool is
                            .transpose_b = false,
                            .accumulate = !is_first || head > 0},
                           chunk.kv_heads,
-                          chunk.score_step(),
-                          chunk.query_step(),
-                          chunk.key_step()});
+                          chunk.score_stride(),
+                          chunk.query_stride(),
+                          chunk.key_stride()});
   };
   for (std::int64_t head = 0; head < chunk.group_heads; ++head) {
     against_keys(chunk.queries(op.qkv, head), chunk.keys_of(op.qkv), scores, head);
@@ -160,29 +160,29 @@ void run_backward_chunk(const AttentionBackward& op, const Chunk& chunk, bool is
                            .d = chunk.queries(op.dqkv, head),
                            .transpose_b = false},
                           chunk.kv_heads,
-                          chunk.score_step(),
-                          chunk.key_step(),
-                          chunk.query_step()});
+                          chunk.score_stride(),
+                          chunk.key_stride(),
+                          chunk.query_stride()});
   }
 }
 
 }  // namespace
 
-void run_plain_attention(const AttentionBackward& op, std::span<std::byte> workspace,
-                         PlainAttention& parts) {
+void run_unfused_attention(const AttentionBackward& op, std::span<std::byte> workspace,
+                           UnfusedAttention& parts) {
   const AttentionShape& s = op.shape;
   const DType dtype = op.qkv.dtype;
   const AttentionChunk size =
-      plain_attention_chunk(op, static_cast<std::int64_t>(workspace.size()));
+      unfused_attention_chunk(op, static_cast<std::int64_t>(workspace.size()));
   const ChunkBytes bytes = chunk_bytes(s, dtype, size);
   const bool in_place = dtype == DType::f32;
-  Space space(workspace);
-  std::byte* const scores = space.take(bytes.scores);
-  std::byte* const dprobabilities = space.take(bytes.scores);
-  std::byte* const probabilities = in_place ? scores : space.take(bytes.probabilities);
-  std::byte* const dscores = in_place ? dprobabilities : space.take(bytes.probabilities);
-  std::byte* const keys = space.take(bytes.key_gradients);
-  std::byte* const values = space.take(bytes.key_gradients);
+  BumpAllocator allocator(workspace);
+  std::byte* const scores = allocator.take(bytes.scores);
+  std::byte* const dprobabilities = allocator.take(bytes.scores);
+  std::byte* const probabilities = in_place ? scores : allocator.take(bytes.probabilities);
+  std::byte* const dscores = in_place ? dprobabilities : allocator.take(bytes.probabilities);
+  std::byte* const keys = allocator.take(bytes.key_gradients);
+  std::byte* const values = allocator.take(bytes.key_gradients);
 
   parts.run(RowSum{s, op.dout, op.out, op.row_sum});
   for (std::int64_t batch = 0; batch < s.batch; ++batch) {
@@ -206,12 +206,12 @@ void run_plain_attention(const AttentionBackward& op, std::span<std::byte> works
   }
 }
 
-std::vector<BatchedGemm> plain_attention_gemms(const AttentionForward& op,
-                                               std::span<std::byte> workspace) {
+std::vector<BatchedGemm> unfused_attention_gemms(const AttentionForward& op,
+                                                 std::span<std::byte> workspace) {
   return gemms_of(op, workspace);
 }
-std::vector<BatchedGemm> plain_attention_gemms(const AttentionBackward& op,
-                                               std::span<std::byte> workspace) {
+std::vector<BatchedGemm> unfused_attention_gemms(const AttentionBackward& op,
+                                                 std::span<std::byte> workspace) {
   return gemms_of(op, workspace);
 }
 

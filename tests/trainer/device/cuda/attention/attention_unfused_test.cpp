@@ -1,5 +1,5 @@
 // How attention of matrix products is cut, and what it asks for.
-#include "trainer/device/cuda/attention/attention_plain.h"
+#include "trainer/device/cuda/attention/attention_unfused.h"
 
 #include <doctest/doctest.h>
 
@@ -50,16 +50,16 @@ std::span<std::byte> workspace_of(std::int64_t bytes) {
 }
 
 // Follows what is asked for: which scores exist, and that nothing lies outside of the workspace.
-class Follower final : public PlainAttention {
+class Follower final : public UnfusedAttention {
  public:
   explicit Follower(std::span<std::byte> workspace) : workspace_(workspace) {}
 
   void run(const BatchedGemm& op) override {
     for (std::int64_t i = 0; i < op.batch; ++i) {
       Gemm one = op.first;
-      move(one.a, i * op.a_step);
-      move(one.b, i * op.b_step);
-      move(one.d, i * op.d_step);
+      move(one.a, i * op.a_stride);
+      move(one.b, i * op.b_stride);
+      move(one.d, i * op.d_stride);
       check(one);
       for (const Tensor* t : {&one.a, &one.b, &one.d}) within(*t);
       products += static_cast<double>(one.d.rows) * static_cast<double>(one.d.cols) *
@@ -120,14 +120,14 @@ template <class Attention>
 void follow(const Attention& op, std::int64_t bytes) {
   CAPTURE(bytes);
   const AttentionShape& s = op.shape;
-  const AttentionChunk chunk = plain_attention_chunk(op, bytes);
+  const AttentionChunk chunk = unfused_attention_chunk(op, bytes);
   CAPTURE(chunk.kv_heads);
   CAPTURE(chunk.group_heads);
   CAPTURE(chunk.rows);
-  CHECK(plain_attention_bytes(op, chunk) <= bytes);
+  CHECK(unfused_attention_bytes(op, chunk) <= bytes);
   CHECK((chunk.kv_heads == 1 || chunk.group_heads == s.q_heads / s.kv_heads));
   Follower follower(workspace_of(bytes));
-  run_plain_attention(op, workspace_of(bytes), follower);
+  run_unfused_attention(op, workspace_of(bytes), follower);
   // Every row of scores once.
   CHECK(static_cast<std::int64_t>(follower.rows.size()) == s.batch * s.q_heads * s.seq);
   CHECK(std::all_of(follower.rows.begin(), follower.rows.end(),
@@ -140,7 +140,7 @@ void follow(const Attention& op, std::int64_t bytes) {
   CHECK(follower.products == products_of_cells * static_cast<double>(follower.cells));
   CHECK(follower.row_sums == (std::is_same_v<Attention, AttentionForward> ? 0 : 1));
   // Each product has its plan in the list, each plan of the list is of another kind.
-  const std::vector<BatchedGemm> listed = plain_attention_gemms(op, workspace_of(bytes));
+  const std::vector<BatchedGemm> listed = unfused_attention_gemms(op, workspace_of(bytes));
   const auto count_in = [](const std::vector<BatchedGemm>& all, const BatchedGemm& gemm) {
     return std::count_if(all.begin(), all.end(),
                          [&](const BatchedGemm& other) { return same_plan(gemm, other); });
@@ -160,13 +160,13 @@ TEST_CASE("attention of matrix products covers every row once within its workspa
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const Operations op = operations(s, dtype);
       const auto with_each_size = [](const auto& attention) {
-        const std::int64_t least = plain_attention_least_bytes(attention);
-        const std::int64_t wanted = plain_attention_workspace_bytes(attention);
+        const std::int64_t least = unfused_attention_least_bytes(attention);
+        const std::int64_t wanted = unfused_attention_workspace_bytes(attention);
         CHECK(least <= wanted);
         for (const std::int64_t bytes :
              {least, least + 1, (least + wanted) / 2, wanted - 1, wanted, 2 * wanted})
           if (bytes >= least) follow(attention, bytes);
-        CHECK_THROWS_AS(plain_attention_chunk(attention, least - 1), Error);
+        CHECK_THROWS_AS(unfused_attention_chunk(attention, least - 1), Error);
       };
       with_each_size(op.forward);
       with_each_size(op.backward);
@@ -180,28 +180,28 @@ TEST_CASE("chunks of attention by the workspace") {
   const AttentionForward op = operations(s, DType::bf16).forward;
   const std::int64_t row = 4096 * (4 + 2);
   using Chunk = AttentionChunk;
-  CHECK(plain_attention_chunk(op, 8 * 512 * row) == Chunk{4, 2, 512});
-  CHECK(plain_attention_chunk(op, std::int64_t{1} << 40) == Chunk{4, 2, 512});
-  CHECK(plain_attention_chunk(op, 8 * 512 * row - 1) == Chunk{4, 2, 256});
-  CHECK(plain_attention_chunk(op, 8 * 256 * row - 1) == Chunk{2, 2, 256});
-  CHECK(plain_attention_chunk(op, 4 * 256 * row - 1) == Chunk{1, 2, 256});
-  CHECK(plain_attention_chunk(op, 2 * 256 * row - 1) == Chunk{1, 1, 256});
-  CHECK(plain_attention_chunk(op, 256 * row - 1) == Chunk{1, 1, 240});
-  CHECK(plain_attention_chunk(op, 16 * row) == Chunk{1, 1, 16});
-  CHECK(plain_attention_least_bytes(op) == 16 * row);
+  CHECK(unfused_attention_chunk(op, 8 * 512 * row) == Chunk{4, 2, 512});
+  CHECK(unfused_attention_chunk(op, std::int64_t{1} << 40) == Chunk{4, 2, 512});
+  CHECK(unfused_attention_chunk(op, 8 * 512 * row - 1) == Chunk{4, 2, 256});
+  CHECK(unfused_attention_chunk(op, 8 * 256 * row - 1) == Chunk{2, 2, 256});
+  CHECK(unfused_attention_chunk(op, 4 * 256 * row - 1) == Chunk{1, 2, 256});
+  CHECK(unfused_attention_chunk(op, 2 * 256 * row - 1) == Chunk{1, 1, 256});
+  CHECK(unfused_attention_chunk(op, 256 * row - 1) == Chunk{1, 1, 240});
+  CHECK(unfused_attention_chunk(op, 16 * row) == Chunk{1, 1, 16});
+  CHECK(unfused_attention_least_bytes(op) == 16 * row);
   // 512 rows of all would be 96 MiB.
-  CHECK(plain_attention_workspace_bytes(op) == std::int64_t{64} << 20);
+  CHECK(unfused_attention_workspace_bytes(op) == std::int64_t{64} << 20);
   // A sequence so long that 64 MiB are not enough: 16 rows, and dK and dV of a head.
   const AttentionShape long_one{1, 1 << 20, 8, 8, 64, 0.125F};
   const AttentionBackward back = operations(long_one, DType::bf16).backward;
-  CHECK(plain_attention_workspace_bytes(back) == plain_attention_least_bytes(back));
-  CHECK(plain_attention_least_bytes(back) ==
+  CHECK(unfused_attention_workspace_bytes(back) == unfused_attention_least_bytes(back));
+  CHECK(unfused_attention_least_bytes(back) ==
         (std::int64_t{1} << 20) * (16 * (4 + 4 + 2 + 2) + 2 * 64 * 4));
   // Parts without a small rest: 3 + 3 + 2 + 2 heads would be 4 + 4 + 2.
   const AttentionShape ten{1, 4096, 10, 10, 64, 0.125F};
-  CHECK(plain_attention_chunk(operations(ten, DType::f32).forward, 4 * 256 * 4096 * 4) ==
+  CHECK(unfused_attention_chunk(operations(ten, DType::f32).forward, 4 * 256 * 4096 * 4) ==
         Chunk{4, 1, 256});
-  CHECK(plain_attention_chunk(operations(ten, DType::f32).forward, 9 * 256 * 4096 * 4) ==
+  CHECK(unfused_attention_chunk(operations(ten, DType::f32).forward, 9 * 256 * 4096 * 4) ==
         Chunk{5, 1, 256});
 }
 
@@ -236,8 +236,8 @@ TEST_CASE("the workspace that is planned for a GPU is enough for attention by pr
                 CAPTURE(kv_heads);
                 const std::int64_t whole = memory::scratch(config).workspace;
                 const std::int64_t planned = std::ssize(parts_of(workspace_of(whole)).attention);
-                CHECK(planned >= plain_attention_least_bytes(forward));
-                CHECK(planned >= plain_attention_least_bytes(backward));
+                CHECK(planned >= unfused_attention_least_bytes(forward));
+                CHECK(planned >= unfused_attention_least_bytes(backward));
               }
             }
           }
