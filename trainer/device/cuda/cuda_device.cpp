@@ -1,4 +1,4 @@
-// The CUDA device: checks and prepares before seal(), afterwards only launches.
+// The CUDA device. It checks and prepares operations before seal(), and only launches afterwards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace {
 
 using cuda::check;
 
-// f64 is the CPU's, for tests.
+// Refuses f64 tensors: they are for tests on the CPU.
 class RejectF64 {
  public:
   explicit RejectF64(const Op& op) : op_(op) {}
@@ -61,7 +61,7 @@ class CudaDevice final : public Gpu {
     info_.kind = "cuda";
     info_.name = properties_.name;
     info_.memory_bytes = static_cast<std::int64_t>(properties_.totalGlobalMem);
-    // Communication goes before what computes: it is waited for.
+    // Communication streams have the higher priority: computation waits for them.
     for (int i = 0; i < kStreams; ++i) {
       const auto stream = static_cast<Stream>(i);
       streams_[static_cast<std::size_t>(i)] =
@@ -114,7 +114,7 @@ class CudaDevice final : public Gpu {
     require_unsealed("prepare");
     if (reinterpret_cast<std::uintptr_t>(workspace.data()) % 256 != 0)
       throw Error(ExitCode::internal, "prepare", "the workspace is not aligned to 256 bytes");
-    // Plans have its address.
+    // Plans hold the workspace's address.
     if (workspace_.data() != nullptr &&
         (workspace.data() != workspace_.data() || workspace.size() != workspace_.size()))
       throw Error(ExitCode::internal, "prepare", "another workspace than before");
@@ -227,8 +227,8 @@ class CudaDevice final : public Gpu {
     if (sealed_) throw Error(ExitCode::internal, what, "the device is sealed");
   }
 
-  // Whether the GPU has nothing left to do as the host comes with more. Not at each operation: a
-  // look costs about as much as a launch.
+  // Checks whether the GPU has run out of work when the host brings more. It samples every
+  // sixteenth operation: a query costs about as much as a launch.
   void sample_idle() {
     ++idle_samples_;
     const cudaError_t status = cudaStreamQuery(stream(Stream::compute));
@@ -237,7 +237,7 @@ class CudaDevice final : public Gpu {
     } else if (status != cudaErrorNotReady) {
       check(status, "cudaStreamQuery");
     } else {
-      cudaGetLastError();  // no error, and none for the next launch to find
+      cudaGetLastError();  // clears cudaErrorNotReady, which the next launch would report
     }
   }
 
@@ -268,8 +268,8 @@ class CudaDevice final : public Gpu {
     return options;
   }
 
-  // A plan that the GPU would hold, but for what others have there, is no plan that is too large:
-  // nobody shall make it smaller for that.
+  // Allocates a pool. If only other processes' memory is in the way, it reports wrong_device, not
+  // oom: a retry with a smaller microbatch would not help.
   cuda::DeviceMemory pool_of(std::int64_t bytes) const {
     try {
       return cuda::device_memory(bytes);
@@ -289,7 +289,8 @@ class CudaDevice final : public Gpu {
     }
   }
 
-  // Nobody counts on what is in memory while operations are prepared.
+  // Returns the largest free part of the pools: while operations are prepared nothing in them
+  // matters.
   std::span<std::byte> spare_memory() const {
     std::span<std::byte> most;
     for (const std::span<std::byte> pool : pool_spans_) {
@@ -305,9 +306,9 @@ class CudaDevice final : public Gpu {
             .max_shared_bytes = static_cast<int>(properties_.sharedMemPerBlockOptin)};
   }
 
-  // Products are collected, so that all are timed in one go. Kernels are loaded now (those of
-  // libraries in launch_first): a driver does it at the first launch, and takes time and memory
-  // for it that are no step's.
+  // GEMMs are collected, so that all are timed in one go. Own kernels are loaded now and those of
+  // libraries in launch_first: the driver would load them at the first launch, and its time and
+  // memory belong to no step.
   template <class T>
   void prepare_one(const T& op, std::vector<cuda::GemmShape>& shapes) {
     if constexpr (std::is_same_v<T, Gemm>) {
@@ -321,8 +322,8 @@ class CudaDevice final : public Gpu {
     }
   }
 
-  // Nothing but a launch loads a library's kernel. One for each plan, on whatever lies in the
-  // operands.
+  // Launches each plan once, on whatever lies in the operands: only a launch loads a library's
+  // kernel.
   template <class T>
   void launch_first(const T& op) {
     if constexpr (std::is_same_v<T, Gemm>) {
@@ -368,7 +369,7 @@ class CudaDevice final : public Gpu {
   std::unique_ptr<cuda::Attention> attention_;
   std::unordered_set<Fingerprint, FingerprintHash> prepared_;
   std::unordered_set<cuda::GemmShape, cuda::GemmShapeHash> launched_;
-  std::unordered_set<Fingerprint, FingerprintHash> launched_attention_;  // without addresses
+  std::unordered_set<Fingerprint, FingerprintHash> launched_attention_;  // keys without addresses
   bool sealed_ = false;
   static constexpr std::int64_t kIdleEvery = 16;
   bool watching_ = false;

@@ -1,15 +1,17 @@
-// Our own kernels: all of an operation that no library does, and what attention without cuDNN needs
-// beside matrix products. Their sources (kernel/*.cu) are compiled twice (simt.h): the same
-// functions run on a GPU (namespace gpu) or emulated on the CPU (namespace emulated).
+// Our own kernels: every operation that no library does, and the softmax of unfused attention.
+// Their sources (kernel/*.cu) are compiled twice (simt.h): the same functions run on a GPU
+// (namespace gpu) or emulated on the CPU (namespace emulated).
 //
-// Each function checks nothing (trainer/device/check.h has) and launches on one stream without
-// waiting. All take f32 and bf16, sums as ops.h and docs/precision.md say; where every row begins
-// at a multiple of 16 bytes and is a multiple of 8 elements long they read and write by 16 bytes,
-// else by elements. No atomics: the same bits in every run and for any number of multiprocessors.
+// The functions check nothing (trainer/device/check.h has) and launch on one stream without
+// waiting. All take f32 and bf16; ops.h and docs/precision.md say in which precision they sum.
+// Loads and stores are vectorized, 16 bytes each, if every row is aligned to 16 bytes and is a
+// multiple of 8 elements long; otherwise they go element by element. There are no atomics: the bits
+// are the same in every run and for any number of multiprocessors.
 //
-// Nothing is thrown for what only the device sees. The loader makes no token outside of the table
-// and no target from `vocab` on; were there one, its row of Embed's y or its row_loss would be NaN,
-// so that the loss is, and the step changes nothing. EmbedBackward believes order and starts.
+// Faults that only the device sees throw nothing. The loader makes no token outside of the table
+// and no target from `vocab` on; if there were one, its row of Embed's y or its row_loss would be
+// NaN, so the loss would be NaN and the step would change nothing. EmbedBackward trusts order and
+// starts.
 #pragma once
 
 #include "trainer/device/cuda/launch.h"
@@ -17,12 +19,12 @@
 
 namespace tessera::trainer::cuda {
 
-// Attention from whole rows of scores, a part of the queries and heads at a time
-// (attention_unfused.h). Tensors are those of the operation; `heads` heads of queries from
-// `first_head` on, of sequence `batch`, and `rows` queries from `first_row` on, against keys 0 to
-// `keys` - 1 of their sequence (keys = first_row + rows). Matrices of scores are [heads * rows,
-// keys], at multiples of 16 bytes, with one leading dimension `ld`, which is a multiple of 8; row r
-// of a head ends at key first_row + r: what lies behind is not read, and written as 0 up to `ld`.
+// A tile of unfused attention's scores (attention_unfused.h): `heads` query heads from `first_head`
+// on, of sequence `batch`, and `rows` queries from `first_row` on, against keys 0 to `keys` - 1 of
+// their sequence (keys = first_row + rows). Tensors are those of the operation. Score matrices are
+// [heads * rows, keys], aligned to 16 bytes, with a leading dimension `ld` that is a multiple of 8.
+// Row r of a head ends at key first_row + r: what lies behind is not read, and is written as 0 up
+// to `ld`.
 struct Scores {
   AttentionShape shape;
   std::int64_t batch = 0;
@@ -33,17 +35,18 @@ struct Scores {
   float* scores = nullptr;  // Q K^T, not scaled
 };
 
-// scores become the probabilities in `probabilities` (dtype of out; may be `scores` itself for
-// f32); lse [batch * q_heads, seq] gets the rows' log-sum-exp. ALiBi as the shape says. A NaN among
-// the scores of a row makes all of it NaN.
+// Turns scores into `probabilities` (dtype of out; for f32 this may be `scores` itself) and writes
+// the rows' log-sum-exp to lse [batch * q_heads, seq]. ALiBi as the shape says. A NaN among the
+// scores of a row makes the whole row NaN.
 struct SoftmaxForward {
   Scores at;
   Tensor probabilities;
   Tensor lse;
 };
 
-// From scores, lse, dP (f32) and row_sum: P into `probabilities` and dS = P (dP - row_sum) scale
-// into `dscores`, both in the dtype of out; for f32 they may be `scores` and dP themselves.
+// Recomputes P from scores and lse into `probabilities`, and writes dS = P (dP - row_sum) scale
+// into `dscores`, both in the dtype of out. dP is f32. For f32 the outputs may be `scores` and dP
+// themselves.
 struct SoftmaxBackward {
   Scores at;
   const float* dprobabilities = nullptr;
@@ -51,7 +54,7 @@ struct SoftmaxBackward {
   Tensor lse, row_sum;
 };
 
-// row_sum [batch * q_heads, seq] = sum over head_dim of dout * out, in f32.
+// Computes row_sum [batch * q_heads, seq] = sum over head_dim of dout * out, in f32.
 struct RowSum {
   AttentionShape shape;
   Tensor dout, out, row_sum;

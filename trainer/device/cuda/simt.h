@@ -1,20 +1,21 @@
-// The vocabulary that our own kernels are written in, and all that they may use of CUDA. The same
-// source is compiled twice: by nvcc, in namespace gpu, and by the C++ compiler, in namespace
-// emulated, where emulator.h runs the threads of a block on the CPU. So CI runs the very kernels
-// that a GPU runs, in any order of threads and under the sanitizers.
+// The vocabulary that our own kernels are written in: all of CUDA that they may use. Each verb
+// names the intrinsic or the PTX instruction that it stands for. The same source is compiled twice:
+// by nvcc, in namespace gpu, and by the C++ compiler, in namespace emulated, where emulator.h runs
+// the threads of a block on the CPU. So CI runs the very kernels that a GPU runs, in any order of
+// threads and under the sanitizers.
 //
 // A kernel is a function
 //
 //   SIMT_KERNEL(kThreads) void name(float* y, const float* x, std::int64_t n) { ... }
 //
-// of a one-dimensional block of at most kThreads threads, a multiple of the warp, in a grid of
-// blocks (x, y). SIMT_KERNEL(kThreads, kBlocks) says that it is enough for a multiprocessor to hold
-// kBlocks of them: the compiler then takes registers for loads that are on their way, which it else
-// issues one after another to save them. A kernel may use thread(), block(), block_y(), blocks(),
-// blocks_y(), SIMT_SHARED, dynamic_shared(), sync(), shuffle_xor(), 16-byte loads, stores and
-// copies to shared memory, the approximations below and <cmath>. Every thread of a block must come
-// to every sync(), every lane of a warp to every shuffle_xor(). No atomics: sums have one order, so
-// their bits are the same in every run.
+// of a one-dimensional block of at most kThreads threads, a multiple of the warp size, in a grid of
+// blocks (x, y). SIMT_KERNEL(kThreads, kOccupancy) are the launch bounds: kOccupancy blocks per
+// multiprocessor are enough, so the compiler may spend registers on more loads in flight, which it
+// would otherwise serialise to save registers. A kernel may use thread(), block(), block_y(),
+// blocks(), blocks_y(), SIMT_SHARED, dynamic_shared(), sync(), shuffle_xor(), vectorized 16-byte
+// loads and stores, asynchronous copies to shared memory, the approximations below and <cmath>.
+// Every thread of a block must reach every sync(), every lane of a warp every shuffle_xor(). There
+// are no atomics: sums have one order, so their bits are the same in every run.
 #pragma once
 
 #include <cmath>
@@ -26,7 +27,7 @@
 #include <cuda_bf16.h>
 
 #define TESSERA_SIMT gpu
-// Not static: a template's kernel is one function in all of a program.
+// Kernels are not static: a template's kernel is one function in the whole program.
 #define SIMT_KERNEL(...) __global__ __launch_bounds__(__VA_ARGS__)
 #define SIMT_FUNCTION __device__ __forceinline__
 #define SIMT_UNROLL _Pragma("unroll")
@@ -40,7 +41,7 @@
 #define SIMT_KERNEL(...)
 #define SIMT_FUNCTION inline
 #define SIMT_UNROLL
-// Memory of the block, filled with NaN before any thread comes here.
+// Static shared memory of the block, filled with NaN before any thread reaches the declaration.
 // NOLINTBEGIN(bugprone-macro-parentheses): a type and a name, not values.
 #define SIMT_SHARED(type, name, count)         \
   static const char name##_place = 0;          \
@@ -53,17 +54,18 @@ namespace tessera::trainer::cuda::TESSERA_SIMT {
 
 inline constexpr int kWarpSize = 32;
 
-// bf16 as it is stored.
+// A bf16 number as it is stored: __nv_bfloat16.
 struct alignas(2) Bf16 {
   std::uint16_t bits;
 };
 
 #if defined(__CUDACC__)
 
+// threadIdx.x
 SIMT_FUNCTION int thread() {
   return static_cast<int>(threadIdx.x);
 }
-// Block (x, y) of how many in each direction.
+// blockIdx.x, blockIdx.y and gridDim.x, gridDim.y
 SIMT_FUNCTION std::int64_t block() {
   return blockIdx.x;
 }
@@ -76,11 +78,12 @@ SIMT_FUNCTION std::int64_t blocks() {
 SIMT_FUNCTION std::int64_t blocks_y() {
   return gridDim.y;
 }
-// What threads of the block wrote before it, all of them see after it.
+// __syncthreads(): what the block's threads wrote before it, all of them see after it.
 SIMT_FUNCTION void sync() {
   __syncthreads();
 }
-// `value` of the lane whose number differs in these bits. No fence for memory.
+// __shfl_xor_sync of the whole warp: `value` of the lane whose number differs in these bits. It is
+// no memory fence.
 template <class T>
 SIMT_FUNCTION T shuffle_xor(T value, int lane_bits) {
   return __shfl_xor_sync(0xffffffffU, value, lane_bits);
@@ -89,20 +92,22 @@ SIMT_FUNCTION T shuffle_xor(T value, int lane_bits) {
 SIMT_FUNCTION float to_float(Bf16 x) {
   return __uint_as_float(static_cast<unsigned>(x.bits) << 16);
 }
-// Rounded to nearest even.
+// __float2bfloat16_rn: rounds to nearest even.
 SIMT_FUNCTION Bf16 to_bf16(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 }
 
+// Four 32-bit words, CUDA's uint4: the unit of vectorized loads and stores.
 struct alignas(16) Vec4 {
   std::uint32_t at[4];
 };
+// A vectorized load of 16 bytes: ld.v4.b32.
 SIMT_FUNCTION Vec4 load_vec4(const void* from) {
   const uint4 w = *static_cast<const uint4*>(from);
   return {{w.x, w.y, w.z, w.w}};
 }
-// To global memory, and to no other. In PTX, as the compiler makes four stores of a uint4 now and
-// then.
+// A vectorized store of 16 bytes to global memory, and to no other: st.global.v4.b32. It is written
+// in PTX because the compiler sometimes splits a uint4 into four stores.
 SIMT_FUNCTION void store_vec4(void* to, const Vec4& w) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
                :
@@ -110,16 +115,18 @@ SIMT_FUNCTION void store_vec4(void* to, const Vec4& w) {
                  "r"(w.at[3])
                : "memory");
 }
-// The Grid's shared_bytes of the block, at a multiple of 16.
+// Dynamic shared memory, extern __shared__: the Grid's dynamic_shared_bytes of the block, aligned
+// to 16 bytes.
 SIMT_FUNCTION Vec4* dynamic_shared() {
   extern __shared__ Vec4 tessera_dynamic_shared[];
   return tessera_dynamic_shared;
 }
-// 16 bytes from global to shared memory, without a register and without waiting: bytes on their way
-// are bounded by shared memory alone. A thread's copies since its last cp_async_commit() are a
-// group; cp_async_wait<n>() returns when all of its groups but the last n are there, for this
-// thread alone. Neither source nor target may change until then, and a thread waits for all before
-// it ends.
+// cp.async.cg: copies 16 bytes from global to shared memory without a register and without waiting,
+// so only shared memory bounds the bytes in flight. cp_async_commit() is cp.async.commit_group: it
+// closes the group of the thread's copies since the last commit. cp_async_wait<n>() is
+// cp.async.wait_group n: it returns when all of the thread's groups but the last n have arrived,
+// for this thread alone. Neither source nor destination may change until then, and a thread waits
+// for all its copies before it ends.
 SIMT_FUNCTION void cp_async(Vec4* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
@@ -140,11 +147,12 @@ SIMT_FUNCTION float as_float(std::uint32_t bits) {
 SIMT_FUNCTION std::uint32_t as_bits(float x) {
   return __float_as_uint(x);
 }
+// __umulhi
 SIMT_FUNCTION std::uint32_t multiply_high(std::uint32_t a, std::uint32_t b) {
   return __umulhi(a, b);
 }
-// To 2 units in the last place, in few instructions without a branch, where <cmath>'s take ten.
-// 2^x and 1 / x: arguments and results that are not normal are 0.
+// Approximations to 2 units in the last place: a few instructions without a branch, where <cmath>
+// takes ten. ex2.approx.ftz and rcp.approx.ftz flush subnormal arguments and results to 0.
 SIMT_FUNCTION float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -155,22 +163,24 @@ SIMT_FUNCTION float reciprocal_approx(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// a / b for |b| up to 2^126.
+// __fdividef: a / b for |b| up to 2^126.
 SIMT_FUNCTION float divide_approx(float a, float b) {
   return __fdividef(a, b);
 }
+// sqrt.approx.f32
 SIMT_FUNCTION float sqrt_approx(float x) {
   float y;
   asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Kernels on a stream: kernel(arguments...) by `threads` of each block of the grid.
+// kernel<<<grid, threads>>>(arguments...) on the stream of `where`. Error(failed) names the kernel.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int threads,
             const Launch& where, Arguments... arguments) {
   if (grid.dynamic_shared_bytes > 0) {
-    // Of what a multiprocessor has for both, all to shared memory and none to the first cache.
+    // The block may take more than 48 KiB, and the carve-out gives all of a multiprocessor's L1
+    // cache and shared memory to shared memory.
     const auto set = [&](cudaFuncAttribute which, int value) {
       check_launch(name, static_cast<int>(cudaFuncSetAttribute(
                              reinterpret_cast<const void*>(kernel), which, value)));
@@ -265,7 +275,7 @@ inline void cp_async(Vec4* to, const void* from, const char* file = __builtin_FI
 inline void cp_async_commit() {
   emulator::cp_async_commit();
 }
-// Here the bytes move, as late as they may: who does not wait for them finds what was there before.
+// Here the bytes move, as late as they may, so a kernel that forgets to wait finds the old bytes.
 template <int kGroups>
 void cp_async_wait() {
   while (const emulator::Copy* const due = emulator::due_copy(kGroups))
@@ -300,6 +310,7 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int thre
 
 #endif
 
+// threadIdx.x modulo and divided by the warp size
 SIMT_FUNCTION int lane() {
   return thread() % kWarpSize;
 }

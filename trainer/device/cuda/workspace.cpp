@@ -8,7 +8,7 @@ namespace tessera::trainer::cuda {
 std::span<std::byte> free_around(std::span<std::byte> pool, std::span<const std::byte> workspace) {
   const std::byte* const begin = pool.data();
   const std::byte* const end = begin + pool.size();
-  // Pointers into two pieces of memory: std::less has an order for those too.
+  // std::less orders pointers into two allocations, < does not.
   const auto within = [&](const std::byte* p) {
     return std::clamp(p, begin, end, std::less<const std::byte*>());
   };

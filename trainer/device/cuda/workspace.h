@@ -1,4 +1,4 @@
-// How a GPU's operations share their one workspace, and what of its memory nothing is in while
+// How a GPU's operations share their one workspace, and which device memory is free while
 // operations are prepared. Pure: no GPU in it.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace tessera::trainer::cuda {
 
-// Products have the last kGemmWorkspaceBytes (all, if there are no more): attention that is not
-// fused launches products while its own matrices lie in the workspace. Fused attention, which
-// launches none, may take the whole.
+// GEMMs have the last kGemmWorkspaceBytes (all, if there are no more): unfused attention launches
+// GEMMs while its own matrices lie in the workspace. Fused attention, which launches none, may take
+// the whole.
 struct WorkspaceParts {
   std::span<std::byte> attention;
   std::span<std::byte> gemm;
@@ -26,13 +26,13 @@ inline WorkspaceParts parts_of(std::span<std::byte> workspace) {
   return {.attention = workspace.first(before), .gemm = workspace.subspan(before, kProducts)};
 }
 
-// What is asked for, so that attention has `bytes`.
+// Returns the workspace bytes that leave `attention_bytes` to attention.
 inline std::int64_t workspace_with(std::int64_t attention_bytes) {
   return memory::up_to_multiple(attention_bytes, memory::kWorkspaceAlignment) +
          memory::kGemmWorkspaceBytes;
 }
 
-// The larger of a pool's ends around what of the workspace is in it, from a multiple of
+// Returns the larger of the two ends of a pool that the workspace leaves free, from a multiple of
 // memory::kWorkspaceAlignment on. The pool begins at one.
 std::span<std::byte> free_around(std::span<std::byte> pool, std::span<const std::byte> workspace);
 

@@ -28,7 +28,7 @@ std::string in_words(const Operation& op) {
                      s.alibi_bias_max > 0 ? " alibi" : "");
 }
 
-// Of all matrices of the batch, and no more than 16 bytes are told apart (same_plan).
+// The alignment of all matrices of a batch. More than 16 bytes are not told apart (same_plan).
 int common_alignment(int first, std::int64_t step, DType dtype) {
   constexpr int kMost = 16;
   const std::int64_t step_bytes = step * bytes_of(dtype);
@@ -49,10 +49,10 @@ GemmShape batched_shape(const BatchedGemm& op, bool tf32) {
   return shape;
 }
 
-// The parts of attention that is not fused, on a GPU's stream.
+// Runs unfused attention's GEMMs and kernels on a stream.
 class StreamExecutor final : public UnfusedAttention {
  public:
-  // is_first: before the first step.
+  // is_first: the run before the first step, which loads the GEMMs' kernels.
   StreamExecutor(GemmPlans& gemms, bool tf32, const Launch& where, bool is_first)
       : gemms_(gemms), tf32_(tf32), where_(where), is_first_(is_first) {}
 
@@ -79,7 +79,7 @@ class StreamExecutor final : public UnfusedAttention {
   bool is_first_;
 };
 
-// Loads kernels, and leaves products alone.
+// Loads the own kernels of unfused attention and skips its GEMMs.
 class KernelLoader final : public UnfusedAttention {
  public:
   explicit KernelLoader(const Launch& where) : where_(where) { where_.load_only = true; }
@@ -143,7 +143,8 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
     try {
       return fused_->prepare(op, workspace);
     } catch (const Error& error) {
-      // It offered engines and supports none: told in the log, and done without.
+      // cuDNN offered engines but supports none of them: the log says so and the operation runs
+      // unfused.
       if (error.code() != ExitCode::unsupported) throw;
       reason = error.what();
     }

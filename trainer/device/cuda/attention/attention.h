@@ -1,5 +1,5 @@
-// Attention on the GPU: by cuDNN's fused kernels where it takes an operation, else by matrix
-// products and softmax kernels of our own. Which, and why, is told for the log.
+// Attention on the GPU: cuDNN's fused kernels if cuDNN takes the operation, otherwise GEMMs and our
+// own softmax kernels. The log says which, and why.
 #pragma once
 
 #include <cstddef>
@@ -24,26 +24,27 @@ namespace tessera::trainer::cuda {
 
 struct AttentionOptions {
   bool deterministic = false;
-  bool tf32 = false;           // of products in f32
-  bool use_cudnn = true;       // false: products alone, to check cuDNN against
+  bool tf32 = false;           // of GEMMs in f32
+  bool use_cudnn = true;       // false: always unfused, to check cuDNN against
   int compute_capability = 0;  // 90 for 9.0
   int multiprocessors = 1;
 };
 
-// One thread, one stream at a time. gemms: runs the products of what is not fused; outlives it.
+// One thread, one stream at a time. `gemms` runs the GEMMs of unfused attention and outlives it.
 class Attention {
  public:
   Attention(const AttentionOptions& options, GemmPlans& gemms);
   ~Attention();
 
-  // Also what does without cuDNN, should it fail.
+  // Returns the bytes that the operation needs, enough for the unfused fallback too.
   std::int64_t workspace_bytes(const AttentionForward& op);
   std::int64_t workspace_bytes(const AttentionBackward& op);
 
-  // The shapes of the products that run will need are added to `shapes`: whoever prepares them has
-  // to, with the products' part of the same workspace (workspace.h). Error(unsupported) if that is
-  // too small. An operation that cuDNN has no engine for is done without it; where it has engines
-  // and they fail, the error says how: that would be measured as something else than it is.
+  // Chooses how the operation runs. It adds to `shapes` the GEMMs that run will need; the caller
+  // prepares them with the GEMMs' part of the same workspace (workspace.h). Error(unsupported) if
+  // that is too small. If cuDNN has no engine for an operation, it runs unfused. If cuDNN has
+  // engines and they fail, that is an error: an unfused run would be reported as something it is
+  // not.
   void prepare(const AttentionForward& op, std::span<std::byte> workspace,
                std::vector<GemmShape>& shapes);
   void prepare(const AttentionBackward& op, std::span<std::byte> workspace,
@@ -51,12 +52,12 @@ class Attention {
 
   void run(const AttentionForward& op, cudaStream_t stream);
   void run(const AttentionBackward& op, cudaStream_t stream);
-  // As run, before the first step (GemmPlans::launch_first).
+  // Runs the operation before the first step (GemmPlans::launch_first).
   void launch_first(const AttentionForward& op, cudaStream_t stream);
   void launch_first(const AttentionBackward& op, cudaStream_t stream);
 
   std::vector<GpuChoice> choices() const;
-  // "cudnn", "gemm", "cudnn+gemm"; "none" before prepare.
+  // Returns "cudnn", "gemm" or "cudnn+gemm", and "none" before prepare.
   std::string name() const;
 
  private:
@@ -72,13 +73,13 @@ class Attention {
 
   AttentionOptions options_;
   GemmPlans& gemms_;
-  std::string no_cudnn_;  // why it is not there at all; empty: it is
+  std::string no_cudnn_;  // why cuDNN cannot be used at all; empty: it can
 #if TESSERA_HAS_CUDNN
   std::unique_ptr<AttentionPlans> fused_;
 #endif
   std::span<std::byte> workspace_;
-  std::unordered_set<Fingerprint, FingerprintHash> is_unfused_;  // of prepared operations
-  std::map<std::string, std::string> unfused_reasons_;  // operation in words: why it is not fused
+  std::unordered_set<Fingerprint, FingerprintHash> is_unfused_;  // that run unfused
+  std::map<std::string, std::string> unfused_reasons_;  // operation in words: why it is unfused
 };
 
 }  // namespace tessera::trainer::cuda

@@ -19,8 +19,8 @@ AttentionChunk least_chunk(const AttentionShape& s) {
   return {1, 1, std::min(s.seq, kLeastRows)};
 }
 
-// The largest n from 1 to `most` for which fits(n), a part of `most` that leaves no small rest. 0
-// if none does.
+// Returns the largest n from 1 to `most` for which fits(n), balanced so that the last part is not
+// small. 0 if none fits.
 template <class Fits>
 std::int64_t largest_share(std::int64_t most, Fits fits) {
   for (std::int64_t parts = 1; parts <= most; ++parts) {

@@ -11,8 +11,8 @@ namespace tessera::trainer::cuda {
 
 namespace {
 
-// The engine of Blackwell that makes the scores' gradients twice rather than add to sums in any
-// order: the heuristics do not offer it, NVIDIA's front end asks for it by these numbers too.
+// The Blackwell engine that computes the scores' gradients twice instead of adding to sums in any
+// order. The heuristics do not offer it; NVIDIA's front end asks for it by these numbers too.
 std::optional<EngineConfig> blackwell_deterministic(const OperationGraph& graph, const Gpu& gpu) {
   constexpr std::int64_t kEngine = 5;
   if (cudnn().cudnnGetVersion() < 92300) {

@@ -1,4 +1,4 @@
-// Which of cuDNN's engines carries out an attention graph on a GPU.
+// Which of cuDNN's engines runs an attention graph on a GPU.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@
 
 namespace tessera::trainer::cuda {
 
-// All engines that cuDNN offers, in the order in which they are to be tried; none where it cannot
-// carry the graph out on that GPU.
+// Returns the engine configurations that cuDNN offers, in the order to try them. Empty if cuDNN
+// cannot run the graph on that GPU.
 std::vector<EngineConfig> attention_configs(const OperationGraph& graph, AttentionPass pass,
                                             const Gpu& gpu);
 
 struct AttentionPlan {
   Plan plan;
-  std::size_t choice = 0;  // index of the engine that it is made of
+  std::size_t choice = 0;  // index of its engine in `configs`
 };
 
-// The first engine that becomes a plan with at most `room` bytes of workspace. Error(unsupported)
-// if there is none, Error(failed) if one fails for another reason than being unsupported; both
-// name the graph and say for each engine what was wrong.
+// Returns the first engine that becomes a plan with at most `room` bytes of workspace.
+// Error(unsupported) if there is none, Error(failed) if one fails for another reason than being
+// unsupported. Both name the graph and say for each engine what was wrong.
 AttentionPlan choose_plan(const std::vector<EngineConfig>& configs, const Gpu& gpu,
                           std::int64_t room, std::string_view graph_text);
 

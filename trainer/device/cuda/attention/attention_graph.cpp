@@ -11,12 +11,12 @@ namespace {
 
 namespace id = attention_id;
 
-// Rows of the packed q | k | v, in elements.
+// Width of the packed q | k | v rows, in elements.
 std::int64_t qkv_width(const AttentionGraphKey& key) {
   return (key.q_heads + 2 * key.kv_heads) * key.head_dim;
 }
 
-// The parts that both passes have. Extents are [batch, heads, rows, columns].
+// Builds what both passes share. Extents are [batch, heads, rows, columns].
 class GraphBuilder {
  public:
   explicit GraphBuilder(const AttentionGraphKey& key)
@@ -27,11 +27,11 @@ class GraphBuilder {
 
   const Extents scores_extents;
   const Extents query_extents;
-  const Extents head_extents;  // of all heads of queries
+  const Extents head_extents;  // of all query heads
 
   TensorGraph& graph() { return graph_; }
 
-  // A tensor of `heads` heads within rows of ld elements, as [.., seq, head_dim].
+  // A tensor of `heads` heads within rows of ld elements: [batch, heads, seq, head_dim].
   std::size_t heads(std::int64_t id, std::int64_t heads, std::int64_t ld) {
     return graph_.memory(id, Element::bf16, {key_.batch, heads, key_.seq, key_.head_dim},
                          {key_.seq * ld, key_.head_dim, ld, 1});
@@ -42,12 +42,12 @@ class GraphBuilder {
   }
   std::size_t queries() { return heads(id::q, key_.q_heads, key_.ld_qkv); }
   std::size_t keys_transposed() { return heads_transposed(id::k, key_.kv_heads, key_.ld_qkv); }
-  // One f32 for each query, [batch * q_heads, seq].
+  // One f32 for each query: [batch * q_heads, seq].
   std::size_t statistic(std::int64_t id) {
     return graph_.memory(id, Element::f32, query_extents, dense_strides(query_extents));
   }
 
-  // [.., seq, seq]
+  // An operation on scores: [batch, q_heads, seq, seq].
   std::size_t scores(Step step, std::vector<std::size_t> in, Element element = Element::f32,
                      std::int64_t axis = 0) {
     return graph_.apply(step, std::move(in), element, scores_extents, axis);
@@ -56,7 +56,7 @@ class GraphBuilder {
     return graph_.apply(step, std::move(in), Element::f32, query_extents);
   }
 
-  // x, where the query is not before the key; -infinity, where it is.
+  // The causal mask: x where the query is not before the key, -infinity elsewhere.
   std::size_t causal(std::size_t x) {
     const std::size_t query = scores(Step::index, {x}, Element::i32, 2);
     const std::size_t key = scores(Step::index, {x}, Element::i32, 3);
@@ -64,7 +64,7 @@ class GraphBuilder {
     return scores(Step::select, {x, graph_.host(id::masked), seen});
   }
 
-  // Scores as bf16, queries and keys exchanged: for sums over queries.
+  // Scores as bf16 with queries and keys exchanged, for sums over queries.
   std::size_t transposed(std::size_t x) {
     return graph_.reinterpret(
         x, Element::bf16, scores_extents,
@@ -72,7 +72,7 @@ class GraphBuilder {
   }
 
   // The gradient of keys or values: by_key (transposed scores) times rows of queries, summed over
-  // the heads of queries that share one of keys.
+  // the query heads that share a kv head (GQA).
   void key_gradient(std::int64_t id, std::size_t by_key, std::size_t rows) {
     const std::size_t gradient = heads(id, key_.kv_heads, key_.ld_dqkv);
     if (key_.q_heads == key_.kv_heads) {
@@ -89,7 +89,8 @@ class GraphBuilder {
   TensorGraph graph_;
 };
 
-// P = softmax(scale Q K^T), in the two steps of a maximum and a sum; lse = maximum + log(sum).
+// Forward: P = softmax(scale Q K^T) in two steps, maximum and sum; lse = maximum + log(sum). O = P
+// V.
 TensorGraph forward_graph(const AttentionGraphKey& key) {
   GraphBuilder b(key);
   const std::size_t q = b.queries();
@@ -111,7 +112,8 @@ TensorGraph forward_graph(const AttentionGraphKey& key) {
   return std::move(b.graph());
 }
 
-// With P from lse: dV = P^T dO; dS = P (dO V^T - row_sum) scale; dK = dS^T Q; dQ = dS K.
+// Backward: P from lse; dV = P^T dO; dS = P (dO V^T - row_sum) scale; dK = dS^T Q; dQ = dS K. This
+// is FlashAttention's backward pass (Dao et al. 2022).
 TensorGraph backward_graph(const AttentionGraphKey& key) {
   GraphBuilder b(key);
   TensorGraph& graph = b.graph();
@@ -128,7 +130,7 @@ TensorGraph backward_graph(const AttentionGraphKey& key) {
 
   const std::size_t product =
       graph.apply(Step::multiply, {dout, out}, Element::f32, b.head_extents);
-  // By one: cuDNN expects a factor here, of dropout where there is any.
+  // Multiplies by one: cuDNN expects a factor here, that of dropout.
   graph.write(Step::multiply, {b.per_query(Step::sum, {product}), one}, row_sum);
 
   const std::size_t scaled =
@@ -169,7 +171,7 @@ AttentionGraphKey key_of_shape(const AttentionShape& s, const Tensor& qkv) {
   return key;
 }
 
-// The first element of column `column` of every row.
+// Returns the address of column `column` in the first row.
 void* column(const Tensor& t, std::int64_t column) {
   return static_cast<std::byte*>(t.data) + column * bytes_of(t.dtype);
 }
@@ -220,7 +222,7 @@ std::string to_text(const AttentionGraphKey& key) {
 }
 
 std::optional<std::string> why_unsupported(const AttentionGraphKey& key) {
-  constexpr std::int64_t kElements = 8;  // of bf16 in the 16 bytes that kernels read at once
+  constexpr std::int64_t kElements = 8;  // bf16 elements of a 16-byte load
   if (key.dtype != DType::bf16) {
     return fmt::format("cuDNN's attention is in bf16, not in {}", to_text(key.dtype));
   }
@@ -238,7 +240,7 @@ std::optional<std::string> why_unsupported(const AttentionGraphKey& key) {
           ld);
     }
   }
-  // Its backward pass reads lse as if it were dense, whatever strides it is given.
+  // The backward pass reads lse as if it were dense, whatever strides it is given.
   const bool sums = key.pass != AttentionPass::forward;
   if (key.ld_lse != key.seq || (sums && key.ld_row_sum != key.seq)) {
     return "cuDNN's attention takes lse and row_sum without gaps between rows";

@@ -1,4 +1,4 @@
-// Attention of one GPU by cuDNN: plans made before the first step, then only run.
+// Attention on one GPU by cuDNN: plans are made before the first step and then only run.
 #pragma once
 
 #include <cudnn.h>
@@ -18,41 +18,41 @@
 
 namespace tessera::trainer::cuda {
 
-// What was chosen for the operations of one key, for the log.
+// The choice for the operations of one key, for the log.
 struct AttentionChoice {
   std::string graph;                 // to_text(AttentionGraphKey)
   std::string engine;                // "engine 6, KERNEL_CFG 26"
   std::size_t rank = 0;              // among the engines offered, from 0
-  std::size_t offered = 0;           // how many those were
-  std::int64_t plan_bytes = 0;       // of workspace that cuDNN uses
-  std::int64_t workspace_bytes = 0;  // with the sums of the query gradient
+  std::size_t offered = 0;           // engines offered
+  std::int64_t plan_bytes = 0;       // workspace that cuDNN uses
+  std::int64_t workspace_bytes = 0;  // and with it the sums of the query gradient
 };
 
-// Operations are those that trainer/device/check.h passes. One thread, one stream at a time: all
-// plans share the workspace.
+// Takes operations that trainer/device/check.h accepts. One thread, one stream at a time: all plans
+// share the workspace.
 class AttentionPlans {
  public:
-  // Of the current CUDA device, whose compute capability 9.0, say, is given as 90. deterministic:
-  // backward passes give the same bits each time. Error(unsupported): there is no cuDNN, or an old
-  // one; Error(wrong_device): it cannot use the GPU.
+  // Opens cuDNN for the current CUDA device. compute_capability: 90 for 9.0. deterministic:
+  // backward passes give the same bits each time. Error(unsupported): there is no cuDNN, or it is
+  // too old. Error(wrong_device): it cannot use the GPU.
   AttentionPlans(int compute_capability, bool deterministic);
 
-  // Why an operation is not cuDNN's, as a sentence; nothing: it is. The other functions are for
-  // such alone.
+  // Returns, as a sentence, why cuDNN cannot run an operation. Nothing: it can; the other functions
+  // take only such operations.
   std::optional<std::string> refusal(const AttentionForward& op);
   std::optional<std::string> refusal(const AttentionBackward& op);
 
-  // For the engine that cuDNN prefers: the f32 sums of the query gradient, then cuDNN's own. At
-  // most memory::fused_attention_bytes.
+  // Workspace bytes of the engine that cuDNN prefers: the f32 sums of the query gradient, then
+  // cuDNN's own. At most memory::fused_attention_bytes.
   std::int64_t workspace_bytes(const AttentionForward& op);
   std::int64_t workspace_bytes(const AttentionBackward& op);
 
-  // Takes the first engine that does with the workspace, which is aligned to 256 bytes and stays
-  // where it is. Errors as choose_plan.
+  // Takes the first engine that fits the workspace, which is aligned to 256 bytes and stays where
+  // it is. Throws the errors of choose_plan.
   void prepare(const AttentionForward& op, std::span<std::byte> workspace);
   void prepare(const AttentionBackward& op, std::span<std::byte> workspace);
 
-  // Issues a prepared operation, else Error(internal). Takes no memory.
+  // Launches a prepared operation. Error(internal) if it was not prepared. Allocates nothing.
   void run(const AttentionForward& op, cudaStream_t stream);
   void run(const AttentionBackward& op, cudaStream_t stream);
 
@@ -66,7 +66,7 @@ class AttentionPlans {
   };
   struct Prepared {
     const Plan* plan = nullptr;
-    AttentionScalars scalars;  // the pack has their addresses, the map's nodes stay where they are
+    AttentionScalars scalars;  // the variant pack holds their addresses; map nodes never move
     std::optional<Descriptor> pack;
   };
   struct Destroy {
@@ -86,7 +86,7 @@ class AttentionPlans {
   bool deterministic_;
   std::unique_ptr<cudnnContext, Destroy> handle_;
   Gpu gpu_;
-  std::optional<cudaStream_t> stream_;  // of the handle
+  std::optional<cudaStream_t> stream_;  // the handle's stream
   std::map<AttentionGraphKey, Graph> graphs_;
   std::unordered_map<Fingerprint, Prepared, FingerprintHash> prepared_;
 };

@@ -6,7 +6,7 @@
 namespace tessera::trainer::cuda {
 namespace {
 
-// Takes matrices from the workspace one after another.
+// Hands out matrices of the workspace one after another.
 class BumpAllocator {
  public:
   explicit BumpAllocator(std::span<std::byte> workspace) : next_(workspace.data()) {}
@@ -20,7 +20,7 @@ class BumpAllocator {
   std::byte* next_;
 };
 
-// All that a plan depends on.
+// Everything that a GEMM plan depends on.
 using PlanKey = std::array<std::int64_t, 22>;
 
 PlanKey key_of(const BatchedGemm& op) {
@@ -40,7 +40,7 @@ PlanKey key_of(const BatchedGemm& op) {
   return key;
 }
 
-// Keeps one product of each plan.
+// Records one GEMM of each plan instead of running it.
 class Recorder final : public UnfusedAttention {
  public:
   void run(const BatchedGemm& op) override {
@@ -113,17 +113,17 @@ void run_unfused_attention(const AttentionForward& op, std::span<std::byte> work
 
 namespace {
 
-// Where the gradients of keys and values are summed: f32 scratch, or dqkv itself where that is f32.
+// Where the gradients of keys and values are summed: f32 scratch, or dqkv itself if that is f32.
 struct KeyGradients {
-  Tensor keys, values;  // of one sequence, the columns of all heads of keys of a chunk
+  Tensor keys, values;  // of one sequence: the columns of a chunk's kv heads
 };
 
-// The five products of a chunk.
+// Runs the five GEMMs of a chunk: S, dP, dV, dK and dQ.
 void run_backward_chunk(const AttentionBackward& op, const Chunk& chunk, bool is_first,
                         std::byte* scores, std::byte* dprobabilities, std::byte* probabilities,
                         std::byte* dscores, const KeyGradients& sums, UnfusedAttention& parts) {
   const DType dtype = op.qkv.dtype;
-  // Of one head of queries, for each head of keys of the chunk.
+  // A batch of one query head for each kv head of the chunk: rows times keys^T.
   const auto against_keys = [&](const Tensor& rows, const Tensor& keys, std::byte* to,
                                 std::int64_t head) {
     parts.run(BatchedGemm{{.a = rows, .b = keys, .d = chunk.scores(to, DType::f32, head)},

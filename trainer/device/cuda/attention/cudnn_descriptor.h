@@ -1,7 +1,8 @@
-// A descriptor of cuDNN's backend interface, in which all of it is said, and its errors.
+// A descriptor of cuDNN's backend interface, through which everything is said to cuDNN, and its
+// errors.
 //
-// What cuDNN refuses without saying that it is unsupported is Error(failed) with its status and its
-// own last message.
+// If cuDNN refuses something without calling it unsupported, that is Error(failed) with cuDNN's
+// status and its last message.
 #pragma once
 
 #include <cudnn.h>
@@ -12,11 +13,11 @@
 
 namespace tessera::trainer::cuda {
 
-// "CUDNN_STATUS_...: last message", in one line.
+// Returns "CUDNN_STATUS_...: last message", in one line.
 std::string cudnn_status_text(cudnnStatus_t status);
-// Error(failed): what, and the text above.
+// Throws Error(failed) of `what` with that text, unless success.
 void check_cudnn(cudnnStatus_t status, std::string_view what);
-// Of the kind that says that something is not supported, not that it failed.
+// Returns whether the status says "not supported" rather than "failed".
 bool is_unsupported(cudnnStatus_t status);
 
 class Descriptor {
@@ -39,7 +40,7 @@ class Descriptor {
   cudnnStatus_t try_finalize();
   void finalize();
 
-  // How many values there are; at most `count` of them are stored.
+  // Returns how many values the attribute has; stores at most `count` of them.
   std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                    std::int64_t count, void* values) const;
   std::int64_t get_integer(cudnnBackendAttributeName_t name) const;

@@ -104,7 +104,7 @@ Descriptor pointwise_setting(const GraphOp& op) {
   return d;
 }
 
-// New descriptors of the kind, as room for those that cuDNN hands out.
+// New descriptors of the type, for cuDNN to fill in.
 std::vector<Descriptor> room_for(cudnnBackendDescriptorType_t type, std::int64_t count) {
   std::vector<Descriptor> room;
   for (std::int64_t i = 0; i < count; ++i) room.emplace_back(type);

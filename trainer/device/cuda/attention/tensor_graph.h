@@ -1,5 +1,5 @@
-// A computation on tensors of four dimensions as a plain value: what cuDNN is given as an operation
-// graph (cudnn_graph.h), and what can be printed or carried out without it.
+// A computation on four-dimensional tensors as a plain value. cuDNN gets it as an operation graph
+// (cudnn_graph.h); it can be printed or evaluated without cuDNN.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ enum class Element : std::uint8_t { bf16, f32, i32, boolean };
 // Where a tensor's elements are.
 enum class Place : std::uint8_t {
   memory,  // of the GPU, at an address that is given when the graph runs
-  host,    // one f32, read from the host's memory when the graph is started
-  inner,   // nowhere: handed from operation to operation
+  host,    // one f32 that cuDNN reads from host memory at the launch
+  inner,   // not in memory: passed from operation to operation
 };
 
 using Extents = std::array<std::int64_t, 4>;
@@ -29,8 +29,8 @@ struct GraphTensor {
   bool operator==(const GraphTensor&) const = default;
 };
 
-// y of x, a and b, each computed in f32 and rounded to y's element. A dimension of 1 serves all
-// indices.
+// An operation y of x, a and b. It computes in f32 and rounds to y's element type. A dimension of 1
+// is broadcast.
 enum class Step : std::uint8_t {
   matmul,         // of the inner two dimensions, for each of the outer two; where b has a's outer
                   // dimension divided by n, one of b serves n consecutive of a
@@ -51,12 +51,12 @@ enum class Step : std::uint8_t {
 
 struct GraphOp {
   Step step = Step::copy;
-  std::vector<std::size_t> in;  // indices of TensorGraph::tensors, as is out
+  std::vector<std::size_t> in;  // indices of TensorGraph::tensors, like out
   std::size_t out = 0;
   std::int64_t axis = 0;
 };
 
-// What a tensor in memory or on the host is when a graph runs.
+// Where a graph's tensor lies in memory or on the host when the graph runs.
 struct Binding {
   std::int64_t id = 0;
   void* address = nullptr;
@@ -64,23 +64,23 @@ struct Binding {
 
 struct TensorGraph {
   std::vector<GraphTensor> tensors;
-  std::vector<GraphOp> ops;  // each reads only what one before it wrote, or what is given
+  std::vector<GraphOp> ops;  // each reads only tensors that are given or written before
 
   // Each adds a tensor and returns its index. Ids of inner tensors count from kFirstInner.
   std::size_t memory(std::int64_t id, Element element, const Extents& dims, const Extents& strides);
   std::size_t host(std::int64_t id);
-  // The operation too, which writes the tensor: dense, or with the strides given.
+  // Adds an operation and the tensor it writes, dense or with the given strides.
   std::size_t apply(Step step, std::vector<std::size_t> in, Element element, const Extents& dims,
                     std::int64_t axis = 0);
   std::size_t reinterpret(std::size_t x, Element element, const Extents& dims,
                           const Extents& strides);
 
-  // Adds an operation that writes a tensor which exists.
+  // Adds an operation that writes an existing tensor.
   void write(Step step, std::vector<std::size_t> in, std::size_t out);
 };
 inline constexpr std::int64_t kFirstInner = 1000;
 
-// The last dimension innermost, nothing between rows.
+// Returns the strides of a dense tensor, the last dimension innermost.
 Extents dense_strides(const Extents& dims);
 
 }  // namespace tessera::trainer::cuda

@@ -19,7 +19,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
-// Of a build whose kernels, but not this file, are compiled for the thread sanitizer.
+// This build compiles the kernels, but not this file, for the thread sanitizer.
 #if defined(TESSERA_EMULATOR_TSAN)
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -28,13 +28,13 @@ namespace tessera::trainer::cuda::emulator {
 
 namespace {
 
-// --- The state of the launch that runs.
+// --- The state of the running launch.
 
 constexpr std::uintptr_t kAccess = 16;
 constexpr int kWarpSize = 32;
 constexpr int kMaxThreads = 1024;
-constexpr std::size_t kMaxShared = 228 << 10;  // of any GPU
-constexpr int kMaxCopies = 64;                 // of a thread on their way
+constexpr std::size_t kMaxShared = 228 << 10;  // 228 KiB: the most that any GPU has
+constexpr int kMaxCopies = 64;                 // of a thread in flight
 #if defined(__SANITIZE_ADDRESS__) || defined(TESSERA_EMULATOR_TSAN)
 constexpr std::size_t kStackBytes = 256 << 10;
 #else
@@ -49,9 +49,9 @@ struct Fiber {
   Current index;
   State state = State::ready;
   Place place{"", 0};
-  std::uint64_t bits = 0;  // of a shuffle
+  std::uint64_t bits = 0;  // exchanged by a shuffle
   int lane_bits = 0;
-  // Copies on their way, a ring, and the group of each: that of the next, and how many have ended.
+  // Copies in flight and the group of each, a ring buffer; the groups committed so far.
   Copy copies[kMaxCopies] = {};
   int copy_groups[kMaxCopies] = {};
   int first_copy = 0;
@@ -60,8 +60,8 @@ struct Fiber {
   void* stack_pointer = nullptr;
   std::byte* stack = nullptr;
   std::size_t stack_bytes = kStackBytes;
-  // Which of two objects of the thread sanitizer its next sync() uses: a fast thread's next arrival
-  // must not reach a slow one's last departure.
+  // Which of two thread sanitizer objects the next sync() uses: a fast thread's next arrival must
+  // not reach a slow thread's last departure.
   bool turn = false;
   void* fake_stack = nullptr;
   void* tsan = nullptr;
@@ -73,8 +73,8 @@ struct Shared {
   HeapBytes memory;
 };
 
-// A ring with room for every thread of a block: a container that grew would be moved by a thread,
-// which the thread sanitizer would take for an access.
+// A ring buffer with room for every thread of a block. A container that grew would be moved by a
+// thread, which the thread sanitizer would take for an access.
 struct Queue {
   int fibers[kMaxThreads] = {};
   int first = 0;
@@ -82,25 +82,25 @@ struct Queue {
   int& at(int i) { return fibers[(first + i) % kMaxThreads]; }
 };
 
-// One launch at a time.
+// The machine runs one launch at a time.
 struct Machine {
   const char* kernel = "";
   const std::function<void()>* body = nullptr;
-  std::vector<Fiber> fibers;  // of a block
+  std::vector<Fiber> fibers;  // threads of a block
   int threads = 0;
   std::size_t max_shared = 0;
   std::size_t dynamic_shared = 0;
   int live = 0;
   int at_sync = 0;
-  Place sync_place{"", 0};      // of the first thread there
-  std::vector<int> at_shuffle;  // lanes of each warp that have come
-  Queue ready;                  // fibers that can go on, in the order they became so
+  Place sync_place{"", 0};      // where the first thread arrived
+  std::vector<int> at_shuffle;  // lanes of each warp that have arrived
+  Queue ready;                  // fibers that can go on, oldest first
   std::uint64_t random = 0;
   std::vector<Shared> shared;
   Fiber home;
   Fiber* running = &home;
-  // Of all blocks, where a thread's call of the heap would be an access of its own to the
-  // sanitizer.
+  // Shared memory of all blocks: if a thread called the heap, the sanitizer would see that as an
+  // access.
   HeapBytes tsan_shared{nullptr, std::free};
   char tsan_sync[2] = {};
   char tsan_begin = 0;
@@ -112,7 +112,7 @@ Machine& machine() {
   return only;
 }
 
-// Ends the program with a line that says which kernel, block and thread, and where.
+// Ends the program with a line that says which kernel, block and thread failed, and where.
 [[noreturn]] void fail(std::string_view what, const Place* place = nullptr) {
   const Machine& m = machine();
   const Current& at = m.running->index;
@@ -125,7 +125,7 @@ Machine& machine() {
   std::abort();
 }
 
-// Exactly so many bytes, so that the address sanitizer sees the first beyond.
+// Allocates exactly this many bytes, so that the address sanitizer sees the first byte beyond.
 HeapBytes from_heap(std::size_t bytes) {
   void* memory = nullptr;
   if (::posix_memalign(&memory, kAccess, bytes) != 0) fail("no memory");
@@ -134,7 +134,7 @@ HeapBytes from_heap(std::size_t bytes) {
 
 // --- Threads of a block as fibers.
 
-// Saves the registers that a call keeps on the stack, and goes on with another stack.
+// Saves the callee-saved registers (System V ABI) on the stack and switches to another stack.
 extern "C" void tessera_emulator_switch(void** save, void* load);
 asm(R"(
 .text
@@ -190,7 +190,7 @@ void switch_to(Fiber& next) {
        &first->place);
 }
 
-// The fiber to go on with; the launching thread when all have ended.
+// Returns the next fiber to run, or the launching thread when all have ended.
 Fiber& next() {
   Machine& m = machine();
   Queue& ready = m.ready;
@@ -224,8 +224,8 @@ void wake(Fiber& fiber) {
   ready.at(ready.count++) = fiber.index.thread;
 }
 
-// A function of its own: fiber_main() never returns, so the address sanitizer would go on watching
-// what it has on the stack.
+// check_end is a function of its own: fiber_main() never returns, so the address sanitizer would go
+// on watching its stack frame.
 [[gnu::noinline]] void check_end() {
   const Fiber& me = *machine().running;
   if (me.copy_count > 0) fail("a thread ends before its copies", &me.place);
@@ -250,12 +250,12 @@ void fiber_main() {
   std::abort();
 }
 
-// A stack that fiber_main() begins on. Tops are spread, or all would fall into the same sets of the
-// caches.
+// Prepares a stack on which fiber_main() begins. The tops are spread: otherwise all would fall into
+// the same cache sets.
 void prepare_stack(Fiber& fiber) {
   const std::size_t spread = static_cast<std::size_t>(fiber.index.thread) * 320 % 16384 / 16 * 16;
   auto** top = reinterpret_cast<void**>(fiber.stack + fiber.stack_bytes - spread);
-  *--top = nullptr;  // a return address of fiber_main, and rsp as the ABI wants it at its entry
+  *--top = nullptr;  // fiber_main's return address; aligns rsp as the ABI demands
   *--top = reinterpret_cast<void*>(&fiber_main);
   constexpr int kSaved = 6;
   for (int i = 0; i < kSaved; ++i) *--top = nullptr;
@@ -385,7 +385,7 @@ void sync(Place place) {
       Fiber& other = m.fibers[static_cast<std::size_t>(thread)];
       if (&other != &me) wake(other);
     }
-    // The last to come takes its turn like all others.
+    // The last thread to arrive takes its turn like all others.
     wake(me);
     switch_to(next());
   }
@@ -425,12 +425,12 @@ std::uint64_t shuffle_xor(std::uint64_t bits, int lane_bits, Place place) {
   return me.bits;
 }
 
-// --- Memory as a kernel has it: shared memory, copies to it, 16-byte accesses.
+// --- Memory as a kernel sees it: shared memory, asynchronous copies to it, 16-byte accesses.
 
 namespace {
 
-constexpr std::size_t kMaxDeclared = 48 << 10;  // by a kernel: more is had by a launch alone
-constexpr char kDynamicPlace = 0;               // stands for the declaration of what a launch has
+constexpr std::size_t kMaxDeclared = 48 << 10;  // static shared memory of a kernel
+constexpr char kDynamicPlace = 0;  // stands for the declaration of dynamic shared memory
 
 std::size_t ceil_to_access(std::size_t bytes) {
   return (bytes + kAccess - 1) / kAccess * kAccess;
@@ -444,7 +444,7 @@ bool is_shared(const void* address) {
   });
 }
 
-// Not by memset, which the thread sanitizer would take for an access by the running thread.
+// memset would not do: the thread sanitizer would take it for an access by the running thread.
 void fill_with_nan(std::byte* begin, std::size_t bytes) {
   asm volatile("rep stosb" : "+D"(begin), "+c"(bytes) : "a"(0xff) : "memory");
 }
@@ -488,7 +488,7 @@ void* shared_memory(const void* place, std::size_t bytes) {
     if (known.bytes != bytes) fail("one declaration of shared memory has two sizes");
     return known.memory.get();
   }
-  std::size_t declared = 0;  // by the kernel
+  std::size_t declared = 0;  // static shared memory so far
   for (const Shared& known : m.shared)
     declared += known.place != &kDynamicPlace ? ceil_to_access(known.bytes) : 0;
   if (place != &kDynamicPlace) {

@@ -29,7 +29,7 @@ LtOwned<cublasLtContext> start(const CublasLt& lt) {
   return {handle, lt.cublasLtDestroy};
 }
 
-// The number of an algorithm's configuration, or 0 where it has none.
+// Returns an attribute of the algorithm's configuration, or 0 if it has none.
 template <class Number>
 Number configured(const CublasLt& lt, const cublasLtMatmulAlgo_t& algorithm,
                   cublasLtMatmulAlgoConfigAttributes_t attribute) {
@@ -40,7 +40,8 @@ Number configured(const CublasLt& lt, const cublasLtMatmulAlgo_t& algorithm,
   return status == CUBLAS_STATUS_SUCCESS && written == sizeof(number) ? number : 0;
 }
 
-// An algorithm that does not part k reduces nothing, whatever its scheme.
+// Returns whether split-k parts are summed as gemm_reductions allows. An algorithm without split-k
+// reduces nothing, whatever its scheme says.
 bool reduces_as_promised(const CublasLt& lt, const GemmShape& shape,
                          const cublasLtMatmulAlgo_t& algorithm) {
   const auto scheme =
@@ -53,7 +54,7 @@ bool is_same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
   return std::memcmp(a.data, b.data, sizeof(a.data)) == 0;
 }
 
-// Gives the memory of trials back, whatever happens.
+// Acquires the trials' memory and releases it, whatever happens.
 class TrialMemory {
  public:
   TrialMemory(GemmTrials& trials, std::int64_t bytes)
@@ -72,7 +73,7 @@ GemmOperands operands_of(const Gemm& op) {
   return {.a = op.a.data, .b = op.b.data, .d = op.d.data, .bias = op.bias.data, .pre = op.pre.data};
 }
 
-// An algorithm would write over what it reads, now and then.
+// Checks that no operand lies in the workspace: an algorithm might overwrite what it reads.
 void require_disjoint(const GemmShape& shape, const GemmOperands& operands,
                       std::span<const std::byte> workspace) {
   const std::less<const void*> before;
@@ -84,7 +85,8 @@ void require_disjoint(const GemmShape& shape, const GemmOperands& operands,
   }
 }
 
-// Of this algorithm for these operands, not of the GPU.
+// Returns whether the status refuses this algorithm for these operands, and says nothing of the
+// GPU.
 bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -133,7 +135,7 @@ void GemmPlans::prepare(std::span<const GemmShape> shapes, std::span<std::byte> 
       choose_first(shape, plan, found);
       if (!options.deterministic && found.size() > 1) untimed.push_back({shape, std::move(found)});
     } catch (...) {
-      // A plan without an algorithm is none.
+      // A plan without an algorithm must not stay.
       choices_.pop_back();
       plans_.erase(added);
       throw;
@@ -143,7 +145,7 @@ void GemmPlans::prepare(std::span<const GemmShape> shapes, std::span<std::byte> 
   if (trials != nullptr && options.seconds > 0 && !untimed.empty())
     timed = time(untimed, options.seconds, *trials, stream);
   cache.add(timed);
-  // Another process may have chosen for the same shape at the same time, and was first.
+  // Another process may have chosen an algorithm for the same shape meanwhile: its choice wins.
   for (const Untimed& each : untimed) adopt(each.shape, plans_.at(each.shape), cache);
   notes_.insert(notes_.end(), cache.notes().begin(), cache.notes().end());
 }
@@ -181,7 +183,7 @@ bool GemmPlans::is_usable(const GemmShape& shape, const Plan& plan,
          result.workspaceSize <= workspace_.size() && reduces_as_promised(lt_, shape, algorithm);
 }
 
-// Takes the cache's choice, if it has one that is usable and not taken already.
+// Takes the cached choice if it is usable. Returns whether the plan now has the cache's algorithm.
 bool GemmPlans::adopt(const GemmShape& shape, Plan& plan, GemmCache& cache) {
   const std::string key = to_text(shape);
   const GemmCacheEntry* entry = cache.find(key);

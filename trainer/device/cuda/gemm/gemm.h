@@ -1,14 +1,14 @@
-// Matrix products on the GPU by cuBLASLt: for each shape of a run an algorithm, chosen before the
-// first step, so that a step only launches.
+// GEMMs on the GPU by cuBLASLt. Each shape of a run gets an algorithm before the first step, so
+// that a step only launches.
 //
-// An algorithm is the first of the library's heuristics, or the one that a measurement prefers
-// (gemm_choice.h), or what an earlier run chose on such a GPU (gemm_cache.h). Only those are
-// candidates that need no more workspace than there is and add up parts of k in f32 and in a fixed
-// order (gemm_reductions), so that equal algorithms are equal bits. `deterministic` always takes
-// the first: no clock and no file has a say.
+// The algorithm is the first of the library's heuristics, or a faster one by autotuning
+// (gemm_choice.h), or what an earlier run chose on such a GPU (gemm_cache.h). A candidate must fit
+// the workspace, and its split-k parts must be summed in f32 and in a fixed order
+// (gemm_reductions), so that equal algorithms give equal bits. `deterministic` always takes the
+// first: then no clock and no file has a say.
 //
-// One thread; all launches on one stream at a time, as they share the workspace. Errors name the
-// shape and cuBLASLt's status: unsupported, oom or failed.
+// One thread. All launches go to one stream at a time, because they share the workspace. Errors
+// name the shape and cuBLASLt's status: unsupported, oom or failed.
 #pragma once
 
 #include <cublasLt.h>
@@ -35,54 +35,55 @@ namespace tessera::trainer::cuda {
 
 struct GemmOptions {
   bool deterministic = false;
-  double seconds = kGemmBudgetSeconds;  // of timing, for a shape; 0: none
+  double seconds = kGemmBudgetSeconds;  // to time a shape's candidates; 0: none is timed
   std::filesystem::path cache;          // empty: choices are neither read nor kept
-  GpuNames gpu;                         // what the cache's choices hold for
+  GpuNames gpu;                         // the key of cached choices
 };
 
 enum class GemmSource : std::uint8_t { first, timed, cached, next };
 
-// What was chosen, for the log. next: in place of one that was refused at its launch. Numbers of
-// tile and stages are cuBLASLt's (cublasLtMatmulTile_t, cublasLtMatmulStages_t).
+// The choice for a shape, for the log. next: it replaces one that was refused at its launch. tile
+// and stages are cuBLASLt's numbers (cublasLtMatmulTile_t, cublasLtMatmulStages_t).
 struct GemmChoice {
   GemmShape shape;
   GemmSource source = GemmSource::first;
   int algorithm = 0, tile = 0, stages = 0, split_k = 1;
-  std::size_t index = 0;       // among the candidates; cached: not known
+  std::size_t index = 0;       // among the candidates; cached: unknown
   std::size_t candidates = 0;  // cached: 0
-  double us = 0;               // median of a launch when it was timed; else 0
-  double first_us = 0;         // of the first heuristic in that measurement; cached: 0
+  double us = 0;               // median time of a launch if timed; else 0
+  double first_us = 0;         // the first heuristic's median then; cached: 0
 };
 
-// "m4096 n12288 k4096 nt bf16>bf16 a256: timed, algorithm 66 tile 20 stages 36 split 1, 812.4 us,
-// number 3 of 8 (the first: 840.1 us)"
+// Returns "m4096 n12288 k4096 nt bf16>bf16 a256: timed, algorithm 66 tile 20 stages 36 split 1,
+// 812.4 us, number 3 of 8 (the first: 840.1 us)".
 std::string to_text(const GemmChoice& choice);
 
 class GemmPlans {
  public:
-  // tf32: of f32 products. Error(wrong_device) if cuBLASLt does not start. The table of functions
-  // must outlive it.
+  // tf32: f32 GEMMs use TF32. Error(wrong_device) if cuBLASLt does not start. The table of
+  // functions must outlive the plans.
   GemmPlans(const CublasLt& lt, bool tf32);
 
-  // Chooses for each shape that has no plan yet. workspace: device memory, aligned to 256 bytes, of
-  // all launches; the same in every call. trials: for timing, on `stream`; null: none is timed.
-  // They write to the memory that they take alone, and to the workspace.
+  // Chooses an algorithm for each shape that has no plan yet. workspace: device memory for all
+  // launches, aligned to 256 bytes, the same in every call. trials: times candidates on `stream`;
+  // null: none is timed. They write only to memory that they acquire and to the workspace.
   void prepare(std::span<const GemmShape> shapes, std::span<std::byte> workspace,
                const GemmOptions& options, GemmTrials* trials, cudaStream_t stream);
 
-  // Error(internal) if the shape was not prepared, or an operand begins in the workspace.
+  // Launches a GEMM. Error(internal) if the shape was not prepared or an operand lies in the
+  // workspace.
   void run(const GemmShape& shape, const GemmOperands& operands, cudaStream_t stream);
   void run(const Gemm& op, cudaStream_t stream);
-  // As run, before the first step: where cuBLASLt refuses to launch what its heuristics named, the
-  // next candidate that it does launch takes its place.
+  // Runs a GEMM before the first step: if cuBLASLt refuses to launch what its heuristics offered,
+  // the next candidate that launches replaces it.
   void launch_first(const GemmShape& shape, const GemmOperands& operands, cudaStream_t stream);
   void launch_first(const Gemm& op, cudaStream_t stream);
 
-  // In the order of preparation.
+  // The choices, in the order of preparation.
   const std::vector<GemmChoice>& choices() const { return choices_; }
-  // Lines for people: what the cache or the memory for trials had against it.
+  // Lines for people: what went wrong with the cache or with the trials' memory.
   const std::vector<std::string>& notes() const { return notes_; }
-  // Of all algorithms in use (gemm_table_hash).
+  // Hash of all algorithms in use (gemm_table_hash).
   std::string hash() const;
 
  private:

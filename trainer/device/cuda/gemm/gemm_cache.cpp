@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSchema = 1;
-// About 2 MB: hundreds of models. The oldest choices go first.
+// About 2 MB, hundreds of models. The oldest choices are dropped first.
 constexpr std::size_t kMostLines = 4096;
 constexpr std::chrono::seconds kLockPatience{5};
 
@@ -45,7 +45,8 @@ std::optional<cublasLtMatmulAlgo_t> from_hex(std::string_view text) {
   return algorithm;
 }
 
-// Held until it goes. One that is held by another for long is a file system whose locks hang.
+// A lock on the file, held until destruction. If another process holds it for long, the file
+// system's locks hang.
 class Lock {
  public:
   explicit Lock(const fs::path& path)
@@ -95,7 +96,7 @@ std::string GemmCache::format(const Line& line) {
   return seal(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-// Error for what is no line of this version.
+// Throws Error if `text` is no line of this version.
 GemmCache::Line GemmCache::parse(const std::string& text) {
   if (!seal_holds(text)) throw Error(ExitCode::input, "gemm", "the seal does not hold");
   const Value value = parse_json(text, "gemm");

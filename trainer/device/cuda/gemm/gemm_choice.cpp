@@ -8,12 +8,12 @@ namespace tessera::trainer::cuda {
 
 namespace {
 
-// Events of a device tell half a microsecond apart.
+// A sample's least duration: CUDA events have a resolution of half a microsecond.
 constexpr double kSampleSeconds = 200e-6;
 constexpr double kMostLaunches = 100;
 constexpr int kLeastRounds = 3;
 constexpr int kMostRounds = 25;
-constexpr double kTooSlowFactor = 1.5;  // times the best estimate
+constexpr double kTooSlowFactor = 1.5;  // times the best estimate: not timed further
 
 bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds > 0;
@@ -37,7 +37,7 @@ class Race {
   }
 
  private:
-  // Seconds of all launches; NaN if the candidate failed, now or before.
+  // Returns the seconds of all launches; NaN if the candidate fails or has failed before.
   double run(std::size_t candidate, std::int64_t launches) {
     if (timings_[candidate].failed) return std::numeric_limits<double>::quiet_NaN();
     const std::optional<double> seconds = run_(candidate, launches);

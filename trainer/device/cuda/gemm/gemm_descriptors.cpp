@@ -55,7 +55,7 @@ class DescriptorBuilder {
     set(owned, CUBLASLT_MATMUL_DESC_TRANSA, transposition(shape_.transpose_b));
     set(owned, CUBLASLT_MATMUL_DESC_TRANSB, transposition(shape_.transpose_a));
     set(owned, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(shape_));
-    // Addresses are never read: their alignment is what heuristics look at.
+    // The addresses are never read: heuristics look at their alignment.
     if (shape_.bias) {
       set(owned, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(shape_.out));
       set(owned, CUBLASLT_MATMUL_DESC_BIAS_POINTER, address(shape_.align_bias));
@@ -68,7 +68,7 @@ class DescriptorBuilder {
     return owned;
   }
 
-  // A row of ours is a column of cuBLASLt's.
+  // Our rows are cuBLASLt's columns.
   LtLayout layout(const GemmMatrix& matrix) const {
     cublasLtMatrixLayout_t made = nullptr;
     require(lt_.cublasLtMatrixLayoutCreate(&made, data_type(matrix.dtype),
@@ -162,7 +162,7 @@ void set_pre(const CublasLt& lt, const GemmDescriptors& descriptors, void* pre) 
 }
 
 std::uint32_t gemm_reductions(const GemmShape& shape) {
-  // Of an f32 D both are f32.
+  // If D is f32, parts in D's dtype are f32 parts.
   const std::uint32_t out = shape.out == DType::f32 ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE : 0;
   return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | out;
 }

@@ -10,12 +10,12 @@ namespace tessera::trainer::cuda {
 
 namespace {
 
-// 16 times a prime: rows and period have 16 bytes in common at most.
+// 16 times a prime: a row's size and the period have at most 16 bytes as a common divisor.
 constexpr std::size_t kPeriodBytes = std::size_t{16} * 131071;
 constexpr std::uint64_t kSeed = 17;
 
-// The room of an operand: its bytes from the first address of its alignment on, to the next
-// multiple of the largest one.
+// Bytes to reserve for an operand: from the first address of its alignment to the next multiple of
+// the largest alignment.
 std::int64_t room(std::int64_t bytes, int alignment) {
   const std::int64_t end = bytes + (alignment % kGemmAlignment);
   return (end + kGemmAlignment - 1) / kGemmAlignment * kGemmAlignment;
@@ -75,7 +75,7 @@ std::vector<GemmOperands> gemm_operand_sets(const GemmShape& shape, std::span<st
   const std::int64_t fit = static_cast<std::int64_t>(memory.size()) / of.all();
   const std::int64_t count = std::min(fit, wanted_sets(of.all(), l2_bytes));
   std::byte* at = memory.data();
-  // An address that is a multiple of the alignment and of no larger one.
+  // Returns an address that is a multiple of the alignment and of no larger one.
   const auto next = [&](std::int64_t bytes, int alignment) {
     std::byte* operand = at + (alignment % kGemmAlignment);
     at += bytes;

@@ -1,6 +1,6 @@
-// Where the operands of trial runs lie: sets of A, B, D, bias and an epilogue's pre behind one
-// another in memory of the trials' own, so that a launch finds in the GPU's cache nothing that the
-// one before left there, as in a step of training. Pure: no GPU in it.
+// Operands of autotuning: sets of A, B, D, bias and an epilogue's pre, one after another in the
+// trials' own memory, so that a launch finds nothing in the L2 cache that the launch before left
+// there, as in a training step. Pure: no GPU in it.
 #pragma once
 
 #include <cstddef>
@@ -17,24 +17,24 @@ struct GemmOperands {
   const void* b = nullptr;
   void* d = nullptr;
   const void* bias = nullptr;
-  void* pre = nullptr;  // of an epilogue, which writes or reads it
+  void* pre = nullptr;  // argument of an epilogue
 };
 
-// Of the sets that trials go round, together at least this often the size of the L2 cache.
+// All sets together are at least this many times the L2 cache.
 inline constexpr std::int64_t kGemmL2Multiple = 4;
 
-// Bytes that trials of a shape want; with less than gemm_set_bytes there are none.
+// Bytes that the trials of a shape want. With less than gemm_set_bytes there are no trials.
 std::int64_t gemm_trial_bytes(const GemmShape& shape, std::int64_t l2_bytes);
 std::int64_t gemm_set_bytes(const GemmShape& shape);
 
-// As many sets as are wanted and fit, no two of which share a byte, each operand aligned exactly
+// Returns as many sets as are wanted and fit. No two share a byte; each operand is aligned exactly
 // as the shape says. memory: aligned to kGemmAlignment.
 std::vector<GemmOperands> gemm_operand_sets(const GemmShape& shape, std::span<std::byte> memory,
                                             std::int64_t l2_bytes);
 
-// Normal random numbers of that dtype (bf16 or f32) to fill memory with, by repeating them: zeros
-// would let a GPU run faster than it does on real ones. The period is no divisor or multiple of any
-// usual row. bf16 numbers in pairs, read as f32, are normal ones too.
+// Returns normal random numbers of the dtype (bf16 or f32) to fill memory with by repetition: a GPU
+// runs faster on zeros than on real data. The period divides no usual row and is no multiple of
+// one. Pairs of the bf16 numbers, read as f32, are normal numbers too.
 std::vector<std::byte> gemm_random_numbers(DType dtype);
 
 }  // namespace tessera::trainer::cuda

@@ -24,7 +24,7 @@ GemmShape square(std::int64_t n, Precision precision) {
   return shape;
 }
 
-// Of products of one size for about `seconds`.
+// Returns the FLOP/s of GEMMs of one size, measured for about `seconds`.
 double rate(const GemmShape& shape, double seconds, GemmPlans& plans, GemmTrials& trials,
             cudaStream_t stream) {
   const std::span<std::byte> memory = trials.acquire(gemm_trial_bytes(shape, trials.l2_bytes()));

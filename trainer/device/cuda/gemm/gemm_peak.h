@@ -1,5 +1,5 @@
-// What large matrix products reach on this GPU, to be read beside its data sheet's peak: clocks
-// fall under load, and faster on random data than on zeros.
+// What large GEMMs reach on this GPU, to read beside its data sheet's peak: clocks fall under load,
+// and random data costs more power than zeros.
 #pragma once
 
 #include "lib/model/settings.h"
@@ -8,13 +8,13 @@
 
 namespace tessera::trainer::cuda {
 
-// TFLOP/s of square products of the dtype that `precision` multiplies in: the best of a few sizes,
-// each for its part of `seconds`, operands random and turn and turn about. Waits for them. 0 if
-// there is no memory for the smallest.
+// Returns the TFLOP/s of square GEMMs of the dtype that `precision` multiplies in: the best of a
+// few sizes, each for its share of `seconds`, on random operands in turn. Waits for them. 0 if
+// there is no memory for the smallest size.
 double measure_gemm_tflops(Precision precision, double seconds, const GemmOptions& options,
                            cudaStream_t stream);
 
-// For the log.
+// The choice as the log shows it.
 GpuChoice gpu_choice(const GemmChoice& choice);
 
 }  // namespace tessera::trainer::cuda

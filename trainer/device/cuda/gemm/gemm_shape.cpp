@@ -19,12 +19,12 @@ int alignment_of(const void* data) {
   return static_cast<int>(std::min(address & (~address + 1), kMost) + (address == 0 ? kMost : 0));
 }
 
-// Where there is one row, its leading dimension means nothing and may be anything.
+// The leading dimension of a single row means nothing and may be anything.
 std::int64_t leading_dimension(const Tensor& t) {
   return t.rows == 1 ? t.cols : t.ld;
 }
 
-// Equal sizes that the matrices of a batch may lie at: behind one another, or side by side in rows
+// Returns whether the matrices of a batch are disjoint: one after another, or side by side in rows
 // that are long enough for all.
 bool is_disjoint(const GemmMatrix& d, std::int64_t batch) {
   return batch == 1 || d.stride >= (d.rows - 1) * d.ld + d.cols ||
@@ -84,7 +84,7 @@ void check(const GemmShape& s) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   for (const std::int64_t size : {s.m, s.n, s.k, s.batch})
     need(size >= 1 && size <= kMost, "a size is not between 1 and 2^31 - 1");
-  // Without an epilogue D stands in for its argument.
+  // Without an epilogue, D is checked in place of its argument.
   for (const GemmMatrix& each :
        {matrix_a(s), matrix_b(s), matrix_d(s), has_pre ? matrix_pre(s) : matrix_d(s)}) {
     need(each.ld >= each.cols && each.ld <= kMost,

@@ -60,14 +60,15 @@ class GpuTrials : public GemmTrials {
     const cudaError_t status = cudaMalloc(&memory_, size);
     if (status == cudaErrorMemoryAllocation) {
       memory_ = nullptr;
-      cudaGetLastError();  // not sticky: it is read, so that nobody else finds it
+      cudaGetLastError();  // clears the error, so that nobody else finds it
       return lent;
     }
     require(status, "cudaMalloc");
     return {static_cast<std::byte*>(memory_), size};
   }
 
-  // Waits for all that works on it. A GPU that fails here fails at the next call too.
+  // cudaFree waits for the kernels that use the memory. If the GPU fails here, it fails at the next
+  // call too.
   void release() noexcept override { cudaFree(std::exchange(memory_, nullptr)); }
 
   void fill_with_random(std::span<std::byte> memory, DType dtype) override {
@@ -79,7 +80,7 @@ class GpuTrials : public GemmTrials {
     require(
         cudaMemcpyAsync(memory.data(), numbers_.data(), filled, cudaMemcpyHostToDevice, stream_),
         "cudaMemcpyAsync");
-    // What is filled already is copied behind itself.
+    // Doubles the filled part by copying it behind itself.
     while (filled < memory.size()) {
       const std::size_t part = std::min(filled, memory.size() - filled);
       require(cudaMemcpyAsync(memory.data() + filled, memory.data(), part, cudaMemcpyDeviceToDevice,
@@ -97,7 +98,7 @@ class GpuTrials : public GemmTrials {
     require(cudaEventSynchronize(end_.get()), "cudaEventSynchronize");
     float milliseconds = 0;
     require(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()), "cudaEventElapsedTime");
-    // A launch that was refused may have left an error for the next one to ask.
+    // Clears the error that a refused launch may have left for the next one to report.
     cudaGetLastError();
     return static_cast<double>(milliseconds) * 1e-3;
   }

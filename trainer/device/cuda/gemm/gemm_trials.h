@@ -1,5 +1,5 @@
-// What timing matrix products needs of a GPU: memory for operands, random numbers in it, and a
-// clock. Behind an interface, so that a test has another.
+// What autotuning of GEMMs needs of a GPU: memory for operands, random numbers in it, and a clock.
+// It is an interface, so that a test has another one.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,22 +19,22 @@ class GemmTrials {
  public:
   virtual ~GemmTrials() = default;
   virtual std::int64_t l2_bytes() const = 0;
-  // Device memory until release: `bytes`, or less if there is less, or none.
+  // Acquires device memory until release: `bytes`, or less if less is free, or none.
   virtual std::span<std::byte> acquire(std::int64_t bytes) = 0;
   virtual void release() noexcept = 0;
   virtual void fill_with_random(std::span<std::byte> memory, DType dtype) = 0;
-  // Of the device, from the first to the last of the launches. Waits for their end.
+  // Returns the device's seconds from the first to the last of the launches. Waits for their end.
   virtual double seconds(const std::function<void()>& launches) = 0;
 };
 
-// On the current GPU and that stream, on which the launches must be. Takes `spare`, device memory
-// aligned to kGemmAlignment, if that is enough; else what is more, it or at most half of what is
-// free, as kernels that are loaded meanwhile need some too. Error(failed) if the GPU reports a
-// fault.
+// Trials on the current GPU and stream; launches must go to that stream. They take `spare`, device
+// memory aligned to kGemmAlignment, if it is enough. Otherwise they take the larger of it and at
+// most half of the free memory, because kernels that are loaded meanwhile need some too.
+// Error(failed) if the GPU reports a fault.
 std::unique_ptr<GemmTrials> gpu_trials(cudaStream_t stream, std::span<std::byte> spare);
 
-// Of the current GPU: "NVIDIA H200, 132 SMs", the same bits only for the same number of SMs; and
-// the newest CUDA that the driver runs, "13.0". Error(wrong_device) if there is none.
+// The current GPU, "NVIDIA H200, 132 SMs" (equal bits need the same number of SMs), and the newest
+// CUDA that the driver runs, "13.0". Error(wrong_device) if there is none.
 struct GpuNames {
   std::string gpu;
   std::string driver;

@@ -1,7 +1,8 @@
-// Activations, one pack a thread and turn. Rounded once: y; dx, both halves of it for SwiGLU.
+// Activations: a grid-stride loop, one vector of elements a thread and iteration. y is rounded
+// once, and so is dx (both halves of it for SwiGLU).
 //
-// bf16 at a GPU's bandwidth leaves about 25 instructions an element, so there exponentials and
-// quotients are the hardware's approximations, whose error is far below bf16's; f32 has the exact
+// At a GPU's bandwidth bf16 leaves about 25 instructions an element, so bf16 uses the hardware's
+// approximations of exponentials and quotients, whose error is far below bf16's. f32 uses the exact
 // functions.
 #include "trainer/device/cuda/kernel/elements.h"
 
@@ -11,7 +12,8 @@ namespace {
 using model::Activation;
 
 constexpr int kThreads = 256;
-// Blocks that a multiprocessor has registers for; the grid has no more, so that all end together.
+// Occupancy: blocks that a multiprocessor has registers for. The grid has no more, so that all
+// blocks end together.
 template <bool kVectorized, class T>
 constexpr int kOccupancy = !kVectorized               ? 3
                            : std::is_same_v<T, float> ? 4
@@ -44,9 +46,9 @@ SIMT_FUNCTION float sigmoid(float x) {
   return inverse_of<T>(1 + exp_of<T>(-x));
 }
 
-// The normal distribution function (1 + erf(x / sqrt 2)) / 2 and exp(-x^2 / 2), which its
-// derivative needs too. erfc(z) = exp(-z^2) t q(t) with t = 1 / (1 + 0.38 z), as the CPU's kernels
-// have it: relative error 1e-6 for x > -5.
+// The normal distribution function (1 + erf(x / sqrt 2)) / 2, and exp(-x^2 / 2), which its
+// derivative needs too. erfc(z) = exp(-z^2) t q(t) with t = 1 / (1 + 0.38 z), as in the CPU's
+// kernels (trainer/device/cpu/kernel/math.h). The relative error is 1e-6 for x > -5.
 struct NormalCdf {
   float cdf;
   float gauss;
@@ -77,7 +79,7 @@ SIMT_FUNCTION float tanh_gate(float x) {
   return sigmoid<T>(x * (kTwiceSqrt2OverPi + kCubic * x * x));
 }
 
-// f(x) and f'(x) of those of one input.
+// f(x) and f'(x) of the activations that take one input.
 template <Activation kKind, class T>
 SIMT_FUNCTION float value_at(float x) {
   if constexpr (kKind == Activation::gelu_erf) {
@@ -146,7 +148,7 @@ void act_backward(GridStrideLoop loop, Rows<const T> x, Rows<const T> dy, Rows<T
   });
 }
 
-// f.operator()<kKind>().
+// Calls f.operator()<kKind>().
 template <class F>
 void with_kind(Activation kind, F&& f) {
   switch (kind) {
@@ -159,7 +161,8 @@ void with_kind(Activation kind, F&& f) {
   }
 }
 
-// Of the one half as wide as `y`: halves of several rows do not follow each other.
+// The loop over y, or over the half of x that is as wide as y: SwiGLU's halves of several rows are
+// not contiguous.
 GridStrideLoop loop_of_act(Activation kind, std::initializer_list<const Tensor*> y_first) {
   const Tensor& y = **y_first.begin();
   return kind == Activation::swiglu ? GridStrideLoop{y.rows, y.cols} : grid_stride_loop(y_first);

@@ -1,4 +1,4 @@
-// Sums and maxima over a warp and over a block, each in one fixed order.
+// Warp and block reductions, each in one fixed order.
 #pragma once
 
 #include "trainer/device/cuda/simt.h"
@@ -11,12 +11,12 @@ struct Sum {
     return a + b;
   }
 };
-// NaN if either is: a maximum that hides one would hide it in the loss.
+// The maximum is NaN if either argument is: hiding a NaN here would hide it in the loss.
 struct Max {
   SIMT_FUNCTION float operator()(float a, float b) const { return a > b || a != a ? a : b; }
 };
 
-// Of all lanes, in every lane.
+// Warp reduction by butterfly shuffles: every lane gets the result.
 template <class T, class Combine>
 SIMT_FUNCTION T warp_reduce(T value, Combine combine) {
   SIMT_UNROLL
@@ -25,8 +25,9 @@ SIMT_FUNCTION T warp_reduce(T value, Combine combine) {
   return value;
 }
 
-// Of all kThreads threads, in every thread; `none` changes nothing. Float2 in a row may share the
-// scratch, since the first sync() comes after the use before.
+// Block reduction over kThreads threads: every thread gets the result; `none` is the neutral
+// element. Two calls in a row may share the scratch, because the first sync() of the second comes
+// after the last read of the first.
 template <int kThreads, class T, class Combine>
 SIMT_FUNCTION T block_reduce(T value, T none, Combine combine) {
   constexpr int kWarps = kThreads / kWarpSize;

@@ -1,4 +1,4 @@
-// Casts, with or without an accumulation: one pack a thread and turn.
+// Casts, with or without accumulation: a grid-stride loop, one vector a thread and iteration.
 #include "trainer/device/cuda/kernel/elements.h"
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {

@@ -1,16 +1,16 @@
-// The loss. A block a row, which is read once: into shared memory, where it stays until dlogits are
-// written in its place; of a row that is longer than that, the rest is read twice. Rounded once:
-// dlogits (the target's too, from its own difference), row_loss, state->loss.
+// Cross-entropy loss, a block a row. The row is read once, into shared memory, and stays resident
+// there until dlogits overwrite the logits. If a row is longer than shared memory, its rest is read
+// twice. Rounded once: dlogits (the target's too, from its own difference), row_loss, state->loss.
 #include "trainer/device/cuda/kernel/exponential.h"
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 namespace {
 
-// A row's two exponentials a logit take a multiprocessor about 60 % of the time that its bytes do,
-// so two blocks are to share one: while one waits or writes, the other computes.
+// A multiprocessor needs about 60 % of a row's transfer time for its two exponentials a logit. Two
+// blocks per multiprocessor overlap: one computes while the other waits or writes.
 constexpr int kThreads = 512;
 
-// Logits of packs that are beyond the vocabulary count for nothing.
+// Replaces the vector's elements beyond the vocabulary by `none`.
 template <class T>
 SIMT_FUNCTION void mask(T (&value)[kVecSize], int remaining, T none) {
   if (remaining >= kVecSize) return;
@@ -18,14 +18,15 @@ SIMT_FUNCTION void mask(T (&value)[kVecSize], int remaining, T none) {
   for (int i = 0; i < kVecSize; ++i) value[i] = i < remaining ? value[i] : none;
 }
 
-// What is known of a row when all of it has been seen, and what becomes of its logits.
+// A row's statistics once all of it has been read, and the gradient of its logits.
 struct RowLoss {
   SumOfExponentials all;
   std::int32_t target;
   float at_target;
   float factor;
 
-  // remaining: columns of the vocabulary from `col` on.
+  // dlogits = (softmax - one_hot(target)) * factor. remaining: columns of the vocabulary from `col`
+  // on.
   SIMT_FUNCTION void gradient(float (&value)[kVecSize], int col, int remaining) const {
     const float scale = factor / all.sum;
     SIMT_UNROLL
@@ -51,10 +52,10 @@ SIMT_FUNCTION void ignore_row(S* row, int cols, float* row_loss) {
 }
 
 constexpr int kUnroll = 2;                 // vectors that a thread adds at once
-constexpr int kStages = 4;                 // times as many are on their way
-constexpr int kTile = kThreads * kUnroll;  // vectors of a block
+constexpr int kStages = 4;                 // kUnroll vectors each are in flight
+constexpr int kTile = kThreads * kUnroll;  // vectors that a block adds at once
 
-// resident: packs of the row that shared memory has room for, whole turns if not all.
+// resident: vectors of the row that fit into shared memory; whole tiles if that is not all.
 template <class S>
 SIMT_KERNEL(kThreads, 2)
 void cross_entropy(int cols, int vocab, int resident, Rows<S> logits, const std::int32_t* targets,
@@ -62,8 +63,7 @@ void cross_entropy(int cols, int vocab, int resident, Rows<S> logits, const std:
   S* const row = logits.row(block());
   Vec4* const shared = dynamic_shared();
   const int vectors = cols / kVecSize;
-  const int vocab_vectors =
-      (vocab + kVecSize - 1) / kVecSize;  // vectors that have logits of the vocabulary
+  const int vocab_vectors = (vocab + kVecSize - 1) / kVecSize;  // the last one may have a tail
   const auto fetch = [&](int first) {
     SIMT_UNROLL
     for (int i = 0; i < kUnroll; ++i) {
@@ -76,7 +76,8 @@ void cross_entropy(int cols, int vocab, int resident, Rows<S> logits, const std:
     if (p < resident) return load_shared<S>(shared + p, resident);
     return load_packed(row + p * kVecSize);
   };
-  // A thread reads of shared memory what itself has copied.
+  // The pipeline's prologue. A thread reads back only the shared memory that it copied itself, so
+  // it needs no sync().
   SIMT_UNROLL
   for (int stage = 0; stage < kStages; ++stage) fetch(thread() + stage * kTile);
   const std::int32_t target = targets[block()];
@@ -85,7 +86,8 @@ void cross_entropy(int cols, int vocab, int resident, Rows<S> logits, const std:
     cp_async_wait<0>();
     return ignore_row<true>(row, cols, row_loss);
   }
-  // Read by all before the first sync() of block_reduce, written by one after it.
+  // All threads read the target's logit before the first sync() of block_reduce; one of them
+  // overwrites it after that.
   const float at_target = target < vocab ? to_float(row[target]) : NAN;
 
   SumOfExponentials part;
@@ -115,11 +117,11 @@ void cross_entropy(int cols, int vocab, int resident, Rows<S> logits, const std:
     loss.gradient(value, p * kVecSize, vocab - p * kVecSize);
     store<true>(row + p * kVecSize, kVecSize, value);
   }
-  // By the thread that has the least to write: logarithms in f64 take long.
+  // The last thread has the least to write, and logarithms in f64 are slow.
   if (thread() == kThreads - 1) row_loss[block()] = loss.loss();
 }
 
-// Element by element, read twice.
+// Unaligned rows: element by element, and each row is read twice.
 template <class S>
 SIMT_KERNEL(kThreads)
 void cross_entropy_scalar(int cols, int vocab, Rows<S> logits, const std::int32_t* targets,
@@ -127,7 +129,7 @@ void cross_entropy_scalar(int cols, int vocab, Rows<S> logits, const std::int32_
   S* const row = logits.row(block());
   const std::int32_t target = targets[block()];
   if (target < 0) return ignore_row<false>(row, cols, row_loss);
-  // As above.
+  // All threads read it before the first sync() of block_reduce, as above.
   const float at_target = target < vocab ? to_float(row[target]) : NAN;
   SumOfExponentials part;
   for (int col = thread() * kVecSize; col < vocab; col += kThreads * kVecSize) {
@@ -173,7 +175,7 @@ void run(const CrossEntropy& op, const Launch& where) {
              rows_of<S>(op.logits), targets, row_loss, op.in);
       return;
     }
-    constexpr int kOwnBytes = 1024;  // what block_reduce() declares, and some more
+    constexpr int kOwnBytes = 1024;  // static shared memory of block_reduce(), rounded up
     constexpr int kVectorBytes = static_cast<int>(sizeof(S)) * kVecSize;
     const int room = (where.max_shared_bytes - kOwnBytes) / kVectorBytes;
     int resident = static_cast<int>(ceil_div(vocab, kVecSize));

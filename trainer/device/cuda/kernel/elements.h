@@ -1,5 +1,5 @@
-// From tensors to elements in registers: typed rows, and packs of eight elements that travel by 16
-// bytes.
+// From tensors in memory to elements in registers: typed rows, vectorized loads and stores, and
+// grid-stride loops over vectors of eight elements.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
-// Elements that a thread works on at once: 16 bytes of bf16, twice 16 of f32.
+// Elements of a thread's vector: one 16-byte access of bf16, two of f32.
 inline constexpr int kVecSize = 8;
 
 SIMT_FUNCTION float to_float(float x) {
@@ -28,7 +28,7 @@ SIMT_FUNCTION T from_float(float x) {
   }
 }
 
-// A pack as it is in memory: of bf16 half the registers that its elements take.
+// A vector as it lies in memory. In bf16 it takes half the registers of its unpacked elements.
 template <class T>
 struct Packed {
   static constexpr int kVec4s = sizeof(T) * kVecSize / sizeof(Vec4);
@@ -42,8 +42,8 @@ SIMT_FUNCTION Packed<T> load_packed(const T* from) {
     raw.vec4s[i] = load_vec4(from + i * (kVecSize / Packed<T>::kVec4s));
   return raw;
 }
-// To shared memory, and from there: word i of the pack at to[i * step]. A thread's group of copies
-// ends with cp_async_commit().
+// Copies a vector asynchronously to shared memory, and load_shared() loads it from there: its
+// 16-byte word i lies at to[i * stride]. cp_async_commit() ends the thread's group of copies.
 template <class T>
 SIMT_FUNCTION void cp_async_packed(Vec4* to, int stride, const T* from) {
   SIMT_UNROLL
@@ -90,8 +90,8 @@ SIMT_FUNCTION Packed<T> pack(const float (&from)[kVecSize]) {
   return raw;
 }
 
-// kVectorized: whole packs at multiples of 16 bytes. Else element by element, `remaining` of them
-// at most; the rest of the pack is 0.
+// Loads a vector. kVectorized: by 16-byte loads, all of it. Otherwise element by element, at most
+// `remaining` of them: the tail is 0.
 template <bool kVectorized, class T>
 SIMT_FUNCTION void load(const T* from, std::int64_t remaining, float (&to)[kVecSize]) {
   if constexpr (kVectorized) {
@@ -102,7 +102,8 @@ SIMT_FUNCTION void load(const T* from, std::int64_t remaining, float (&to)[kVecS
   }
 }
 
-// Rounds each element once to the dtype of `to`.
+// Stores a vector, or its first `remaining` elements. Rounds each element once to the dtype of
+// `to`.
 template <bool kVectorized, class T>
 SIMT_FUNCTION void store(T* to, std::int64_t remaining, const float (&from)[kVecSize]) {
   if constexpr (kVectorized) {
@@ -115,8 +116,8 @@ SIMT_FUNCTION void store(T* to, std::int64_t remaining, const float (&from)[kVec
   }
 }
 
-// A pack on its way: several of them take few registers, and the loads of all are issued before the
-// first is waited for. 0 where nothing was loaded.
+// A vector whose load is in flight. Packed vectors take few registers, so that the loads of several
+// are issued before the first is used. A vector that was not fetched is 0.
 template <bool kVectorized, class T>
 struct Prefetched {
   Packed<T> raw = {};
@@ -135,14 +136,14 @@ struct Prefetched<false, T> {
   }
 };
 
-// What comes back when the pack is stored as T and loaded again.
+// Rounds each element as if the vector were stored as T and loaded again.
 template <class T>
 SIMT_FUNCTION void round_to(float (&vec)[kVecSize]) {
   SIMT_UNROLL
   for (int i = 0; i < kVecSize; ++i) vec[i] = to_float(from_float<T>(vec[i]));
 }
 
-// A tensor as a kernel takes it: null for an absent one.
+// A tensor as a kernel takes it: row pointers. Null if the tensor is absent.
 template <class T>
 struct Rows {
   T* data;
@@ -151,14 +152,14 @@ struct Rows {
   SIMT_FUNCTION explicit operator bool() const { return data != nullptr; }
 };
 
-// On the host.
+// --- On the host.
 
 template <class T>
 Rows<T> rows_of(const Tensor& t) {
   return {static_cast<T*>(t.data), t.ld};
 }
 
-// Whether all the tensors that are there can be read and written by whole packs.
+// Returns whether all the tensors that are present allow vectorized loads and stores.
 inline bool is_vectorizable(std::initializer_list<const Tensor*> tensors) {
   constexpr std::int64_t kAccess = 16;
   return std::all_of(tensors.begin(), tensors.end(), [](const Tensor* t) {
@@ -168,7 +169,7 @@ inline bool is_vectorizable(std::initializer_list<const Tensor*> tensors) {
   });
 }
 
-// f.operator()<T>() with the storage type of a floating dtype.
+// Calls f.operator()<T>() with the storage type of a floating dtype.
 template <class F>
 void with_storage(DType dtype, F&& f) {
   if (dtype == DType::f32) {
@@ -178,7 +179,7 @@ void with_storage(DType dtype, F&& f) {
   }
 }
 
-// f.operator()<kVectorized>().
+// Calls f.operator()<kVectorized>().
 template <class F>
 void with_vectorization(bool vectorizable, F&& f) {
   if (vectorizable) {
@@ -192,13 +193,13 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Work on every pack of [rows, cols]: what each thread of a grid does, and the grid.
+// A grid-stride loop over the vectors of [rows, cols], and the grid that runs it.
 struct GridStrideLoop {
   std::int64_t rows;
   std::int64_t cols;
 
-  // body(row, first column, columns that are remaining) for the packs of this thread. No divisions:
-  // they would take longer than the memory.
+  // Calls body(row, first column, remaining columns) for each vector of this thread. It divides
+  // nothing: a 64-bit division takes longer than the memory access.
   template <int kThreads, class Body>
   SIMT_FUNCTION void each_vector(Body body) const {
     for (std::int64_t row = block_y(); row < rows; row += blocks_y()) {
@@ -208,12 +209,13 @@ struct GridStrideLoop {
     }
   }
 
-  // blocks: that a multiprocessor holds at once; 0: as many as have 2048 threads.
+  // The grid fills the GPU once. occupancy: blocks per multiprocessor; 0: as many as have 2048
+  // threads.
   Grid grid(int threads, const Launch& where, int occupancy = 0) const {
     constexpr int kMaxThreadsPerMultiprocessor = 2048;
     const std::int64_t most = std::int64_t{where.multiprocessors} *
                               (occupancy > 0 ? occupancy : kMaxThreadsPerMultiprocessor / threads);
-    // Rounded down: one block more than the GPU holds would run alone, as long as all the others.
+    // Rounds down: a block more than the GPU holds would run alone, as long as all the others did.
     const std::int64_t x =
         std::clamp<std::int64_t>(ceil_div(ceil_div(cols, kVecSize), threads), 1, most);
     constexpr std::int64_t kMaxY = 65535;
@@ -222,7 +224,8 @@ struct GridStrideLoop {
   }
 };
 
-// Of tensors of the first's shape: one long row where no gap is between the rows of any.
+// The loop over tensors of the first one's shape. It is one long row if no tensor has gaps between
+// its rows.
 inline GridStrideLoop grid_stride_loop(std::initializer_list<const Tensor*> tensors) {
   const Tensor& shape = **tensors.begin();
   const bool contiguous = std::all_of(tensors.begin(), tensors.end(), [](const Tensor* t) {

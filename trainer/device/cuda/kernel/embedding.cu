@@ -1,9 +1,9 @@
-// Embedding. A warp has 256 columns, a pack of them a lane, so that a row of any width keeps its
-// lanes busy, and several rows at once, so that what waits for a token's number, its place in the
-// table and the row there waits for several at a time.
+// Embedding. A warp takes 256 columns, one vector a lane, so that rows of any width keep all lanes
+// busy. It takes several rows at once: the token's id, its place in the table and the table's row
+// are dependent loads, and several rows keep several of these chains in flight.
 //
-// Backward: the tokens of one row of the table are added in one order, no atomics. Rounded once: y;
-// gradients are sums in f32.
+// Backward adds the tokens of one table row in one order, without atomics. y is rounded once;
+// gradients are summed in f32.
 #include "trainer/device/cuda/kernel/elements.h"
 #include "trainer/device/cuda/kernel/sequences.h"
 #include "trainer/device/cuda/kernel/sums.h"
@@ -15,12 +15,12 @@ constexpr int kWarpCols = kWarpSize * kVecSize;
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpSize;
 
-// Where a lane's pack begins: the block's y says which 256 columns.
+// Returns the column where the lane's vector begins. The block's y chooses the 256 columns.
 SIMT_FUNCTION std::int64_t column_of_lane() {
   return block_y() * kWarpCols + lane() * kVecSize;
 }
 
-// Rows of a warp at once.
+// Rows that a warp loads at once.
 template <bool kVectorized, class S>
 constexpr int kEmbedRows = kVectorized ? 8 / static_cast<int>(sizeof(S)) : 1;
 
@@ -68,8 +68,8 @@ void embed(std::int64_t rows, std::int64_t cols, std::int64_t vocab, std::int64_
   }
 }
 
-// sum += rows row_at(i) of dy for i of `count`: those from `first` on, as many as are on their way
-// at once, then those from first + step on, ... The rows' numbers come one turn ahead.
+// sum += rows row_at(i) of dy for i below `count`: kInFlight rows from `first` on, then those from
+// first + stride on, and so on. Row numbers are prefetched one iteration ahead.
 template <bool kVectorized, class S>
 inline constexpr int kInFlight = kVectorized ? 16 / static_cast<int>(sizeof(S)) : 1;
 template <bool kVectorized, class S, class RowAt>
@@ -101,16 +101,16 @@ SIMT_FUNCTION void add_rows(int count, int first, int stride, RowAt row_at, Rows
 
 constexpr int kSumThreads = 256;
 constexpr int kSumWarps = kSumThreads / kWarpSize;
-constexpr int kRows = 4;                     // of the table, of a warp
-constexpr int kSumRows = kSumWarps * kRows;  // of a block
-static_assert(kSumRows == kWarpSize);        // a lane looks one up
+constexpr int kRows = 4;                     // table rows of a warp
+constexpr int kSumRows = kSumWarps * kRows;  // table rows of a block
+static_assert(kSumRows == kWarpSize);        // each lane of a warp looks one up
 
-// Up to so many tokens of a row are added by one warp, more by all of the block: a comma may be a
-// token in twenty.
+// One warp adds up to this many tokens of a table row, the whole block adds more: a comma may be
+// one token in twenty.
 constexpr int kMaxTokensPerWarp = 16;
 
-// The rows of a block are as far apart as can be, as frequent tokens are neighbours in a table. Of
-// most rows there is no token at all: they cost no more than their zeros.
+// A block's table rows are blocks() apart, because frequent tokens are neighbours in a table. Most
+// rows have no token at all: they cost only the stores of their zeros.
 template <bool kVectorized, bool kAccumulate, class S>
 SIMT_KERNEL(kSumThreads, 3)
 void sum_tokens(std::int64_t rows, std::int64_t cols, const std::int32_t* order,
@@ -134,7 +134,8 @@ void sum_tokens(std::int64_t rows, std::int64_t cols, const std::int32_t* order,
   const std::int64_t col = column_of_lane();
   const std::int64_t remaining = cols - col;
 
-  // Whose sums this warp makes alone: first what comes first, of all of them.
+  // The rows that this warp sums alone. It fetches the first token of each of them before it adds
+  // any.
   const auto is_mine = [&](int i) {
     return remaining > 0 && to(i) < rows && counts[i] <= kMaxTokensPerWarp &&
            (!kAccumulate || counts[i] > 0);
@@ -186,7 +187,8 @@ void sum_tokens(std::int64_t rows, std::int64_t cols, const std::int32_t* order,
   }
 }
 
-// A row of the table is the sum of one row of each sequence; behind the sequences' length of none.
+// A row of the position table is the sum of one row of each sequence, and 0 beyond the sequence
+// length.
 template <bool kVectorized, bool kAccumulate, class S>
 SIMT_KERNEL(kThreads, 8)
 void sum_positions(std::int32_t rows, std::int64_t cols, std::int32_t dy_rows, std::int32_t seq,
@@ -204,7 +206,7 @@ void sum_positions(std::int32_t rows, std::int64_t cols, std::int32_t dy_rows, s
   store<kVectorized>(sums.row(position) + col, remaining, sum);
 }
 
-// f.operator()<kVectorized, kAccumulate, S>().
+// Calls f.operator()<kVectorized, kAccumulate, S>().
 template <class F>
 void with_sums(const Tensor& dy, const Tensor& sums, bool accumulate, F&& f) {
   with_vectorization(is_vectorizable({&dy, &sums}), [&]<bool kVectorized>() {
@@ -225,7 +227,7 @@ Grid grid_of(std::int64_t blocks, std::int64_t cols) {
 }  // namespace
 
 void run(const Embed& op, const Launch& where) {
-  // As many blocks as the GPU holds at once, not one more.
+  // The grid has as many blocks as the GPU holds at once, not one more.
   constexpr std::int64_t kOccupancy = 8;
   const std::int64_t most = std::max<std::int64_t>(
       where.multiprocessors * kOccupancy / ceil_div(op.y.cols, kWarpCols), 1);

@@ -1,5 +1,5 @@
-// Sums of exponentials without overflow, of values that come some packs at a time: softmax and the
-// loss.
+// Sums of exponentials without overflow, of values that come a few vectors at a time: the online
+// softmax of attention and the loss (Milakov and Gimelshein 2018, arXiv:1805.02867).
 #pragma once
 
 #include "trainer/device/cuda/kernel/block.h"
@@ -7,16 +7,15 @@
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
-// e^x for x <= 0, by the exponential of base 2 that a GPU has: a relative error of 2e-7 (1 + |x|),
-// small beside a sum with an e^0 in it. A whole exp() for every logit would take longer than the
-// memory.
+// e^x for x <= 0 by ex2.approx. Its relative error is 2e-7 (1 + |x|), small beside a sum that has
+// an e^0 in it. exp() for every logit would take longer than the memory.
 SIMT_FUNCTION float exponential(float x) {
   constexpr float kLog2E = 1.44269504F;
   return exp2_approx(x * kLog2E);
 }
 
-// Of the values so far: the largest, and the sum of their e^(value - largest). A NaN or plus
-// infinity among them makes the sum NaN; minus infinity adds nothing.
+// The largest value so far, and the sum of e^(value - largest). A NaN or plus infinity among the
+// values makes the sum NaN; minus infinity adds nothing.
 struct SumOfExponentials {
   float largest = -INFINITY;
   float sum = 0;
@@ -33,7 +32,7 @@ struct SumOfExponentials {
     largest = most;
   }
 
-  // Of all threads of the block, in every thread.
+  // Block reduction: every thread gets the result.
   template <int kThreads>
   SIMT_FUNCTION SumOfExponentials block_reduce() const {
     SumOfExponentials all;
@@ -48,7 +47,7 @@ struct SumOfExponentials {
   }
 
  private:
-  // What is subtracted: finite where nothing but minus infinity has come.
+  // The value to subtract: finite even if only minus infinity has come.
   SIMT_FUNCTION static float base_of(float most) { return most == -INFINITY ? 0.0F : most; }
 };
 

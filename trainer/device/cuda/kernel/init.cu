@@ -1,6 +1,6 @@
-// Random parameters, the numbers of trainer/device/random.h: Philox and Box and Muller in f64, a
-// pair of normal numbers a thread and turn. Once a run and bound by f64, so by elements. Rounded to
-// f32, bf16 by way of it.
+// Random parameters, the same numbers as trainer/device/random.h: Philox and Box-Muller in f64, a
+// pair of normal numbers a thread and iteration. It runs once and f64 bounds it, so loads are not
+// vectorized. Rounded to f32, and to bf16 from there.
 #include "trainer/device/cuda/kernel/elements.h"
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
@@ -12,7 +12,7 @@ struct PhiloxWords {
   std::uint32_t at[4];
 };
 
-// Philox4x32-10 of the counter (pair, 0) and the key `seed`.
+// Philox4x32-10 (Salmon et al. 2011) of the counter (pair, 0) and the key `seed`.
 SIMT_FUNCTION PhiloxWords philox(std::uint64_t pair, std::uint64_t seed) {
   constexpr std::uint32_t kMultiplier0 = 0xD2511F53;
   constexpr std::uint32_t kMultiplier1 = 0xCD9E8D57;
@@ -35,7 +35,7 @@ SIMT_FUNCTION PhiloxWords philox(std::uint64_t pair, std::uint64_t seed) {
   return {{counter[0], counter[1], counter[2], counter[3]}};
 }
 
-// [0, 1) by 2^-53.
+// Returns a number in [0, 1), a multiple of 2^-53.
 SIMT_FUNCTION double unit(std::uint32_t low, std::uint32_t high) {
   const std::uint64_t bits = (static_cast<std::uint64_t>(high) << 32) | low;
   return static_cast<double>(bits >> 11) * 0x1p-53;
@@ -45,8 +45,8 @@ template <class D>
 SIMT_KERNEL(kThreads)
 void init(std::int64_t elements, std::uint64_t first_index, std::uint64_t seed, double mean,
           double stddev, D* dst) {
-  // Element i is normal number first_index + i: half of a pair, of which the first and the last may
-  // lie outside.
+  // Element i is normal number first_index + i, one half of a pair. The first and the last pair may
+  // lie partly outside.
   const std::uint64_t first_pair = first_index / 2;
   const auto skipped = static_cast<std::int64_t>(first_index % 2);
   for (std::int64_t turn = block() * kThreads + thread(); 2 * turn - skipped < elements;

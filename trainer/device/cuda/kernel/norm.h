@@ -1,5 +1,5 @@
-// How the norms' kernels lay a block over rows: groups of warps, each with a row, whose threads
-// take a pack of it in turn. Up to 16384 columns a thread keeps its packs in registers.
+// How the norm kernels tile a block over rows: groups of warps, one row a group, whose threads
+// stride over the row's vectors. Up to 16384 columns a thread keeps its vectors in registers.
 #pragma once
 
 #include "trainer/device/cuda/kernel/block.h"
@@ -7,22 +7,22 @@
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
-// Half a warp adds the sums of a row's warps, so there are no more of them.
+// Half a warp reduces the sums of a row's warps, so a row has no more warps than that.
 inline constexpr int kMaxNormWarps = kWarpSize / 2;
 inline constexpr int kMaxNormThreads = kMaxNormWarps * kWarpSize;
 
-// A block's groups, and what a thread holds.
+// A block's groups of warps, and the vectors that a thread keeps.
 struct NormLayout {
-  int vectors = 0;  // of a thread: 1, 2 or 4; 0: as many as come, none resident
-  int warps = 1;    // of a row
+  int vectors = 0;  // per thread: 1, 2 or 4 in registers; 0: none kept
+  int warps = 1;    // per row
   int groups = 1;   // rows at once
 
   int row_threads() const { return warps * kWarpSize; }
   int threads() const { return groups * row_threads(); }
 };
 
-// one_vector, two_vectors: columns up to which a thread holds so many packs. threads: of a block,
-// where a row takes no more.
+// one_vector, two_vectors: columns up to which a thread keeps one or two vectors. threads: of a
+// block, unless a row takes more.
 inline NormLayout norm_layout(bool vectorizable, std::int64_t cols, std::int64_t one_vector,
                               std::int64_t two_vectors, int threads) {
   constexpr std::int64_t kFourVectors = std::int64_t{kMaxNormThreads} * 4 * kVecSize;
@@ -36,8 +36,8 @@ inline NormLayout norm_layout(bool vectorizable, std::int64_t cols, std::int64_t
   return layout;
 }
 
-// f.operator()<R, S>(): the storage types of the residual stream and the parameters, and of the
-// branches.
+// Calls f.operator()<R, S>(): R is the storage type of the residual stream and the parameters, S
+// that of the branches.
 template <class F>
 void with_norm_storage(DType residual, DType branch, F&& f) {
   if (branch == DType::f32) return f.template operator()<float, float>();
@@ -45,14 +45,15 @@ void with_norm_storage(DType residual, DType branch, F&& f) {
   f.template operator()<Bf16, Bf16>();
 }
 
-// A thread's place: which row of those that the block has at once, which thread of that row.
+// A thread's place in its block: the group, which has one row, and the thread within it.
 struct RowThread {
   int group;
   int first_warp;
   int thread;
   int warps;
 
-  // First column of its pack number i; Index: what holds the row's columns.
+  // Returns the first column of the thread's vector number i. Index: a type that holds the row's
+  // columns.
   template <class Index>
   SIMT_FUNCTION Index column(Index i) const {
     return (i * (warps * kWarpSize) + thread) * kVecSize;
@@ -63,8 +64,9 @@ SIMT_FUNCTION RowThread row_thread(int warps) {
   return {group, group * warps, thread() - group * warps * kWarpSize, warps};
 }
 
-// Sums over the threads of the row, in each of them. Calls in a row must take buffers 0 and 1 in
-// turn: the sync() of one comes between the reads of the one before and the writes of the next.
+// Reduces over the threads of a row: each of them gets the sum. Consecutive calls must alternate
+// between buffers 0 and 1: then the sync() of one call separates the reads of the call before from
+// the writes of the next.
 SIMT_FUNCTION float row_reduce(float value, int buffer, RowThread at) {
   SIMT_SHARED(float, warp_values, 2 * kMaxNormWarps);
   float* const sums = warp_values + buffer * kMaxNormWarps;
@@ -74,7 +76,7 @@ SIMT_FUNCTION float row_reduce(float value, int buffer, RowThread at) {
   return warp_reduce(lane() < at.warps ? sums[at.first_warp + lane()] : 0.0F, Sum{});
 }
 
-// Float2 at once: the lower half of each warp adds a, the upper b.
+// Two sums at once: the lower half of each warp reduces a, the upper half b.
 struct Float2 {
   float a;
   float b;

@@ -1,10 +1,10 @@
 // Norms, backward. With h = (sum - mean) rstd and g = dy gain: dsum = rstd (g - mean(g) - h mean(g
 // h)) + dsum_in, without mean(g) for RMSNorm; dgain = sum of dy h, dbias = sum of dy over rows.
 //
-// A block has a part of the rows, so that each of its threads sums the dgain and dbias of its own
-// columns in registers. Rows come ahead, by copies to shared memory: a row is used twice, with a
-// sum over the block between, in whose time nothing else would be on its way. Rounded once: dsum;
-// dgain and dbias, to f32.
+// A block takes a part of the rows, so that each thread sums dgain and dbias of its own columns in
+// registers. Rows are prefetched to shared memory by cp.async in a multi-stage pipeline: a row is
+// used twice with a block reduction between, during which nothing else would be in flight. Rounded
+// once: dsum; dgain and dbias, to f32.
 #include "trainer/device/cuda/kernel/norm.h"
 #include "trainer/device/cuda/kernel/sums.h"
 #include "trainer/device/parts.h"
@@ -21,26 +21,27 @@ struct Arguments {
   const float* mean;  // null: RMSNorm
   const float* rstd;
   Rows<R> dsum;
-  Rows<float> dgain;  // of each part
+  Rows<float> dgain;  // one row for each part
   Rows<float> dbias;  // null: not wanted
   std::int64_t rows;
   std::int64_t cols;
   float inverse_cols;
   int warps;
   int groups;
-  int stages;  // rows of a group that are in shared memory or on their way there; 0: none
+  int stages;  // pipeline depth: rows of a group in shared memory or in flight; 0: none
 };
 
-// A thread's part of a row in shared memory: of each pack the words of dy, of sum and of dsum_in.
+// A thread's slice of a row in shared memory: for each vector the 16-byte words of dy, sum and
+// dsum_in.
 template <int kVectors, class R, class S>
 struct Stage {
   static constexpr int kSum = Packed<S>::kVec4s;
   static constexpr int kDsumIn = kSum + Packed<R>::kVec4s;
-  static constexpr int kVec4s = kDsumIn + Packed<R>::kVec4s;                         // of a pack
+  static constexpr int kVec4s = kDsumIn + Packed<R>::kVec4s;                         // of a vector
   static constexpr int kBytes = kVectors * kVec4s * static_cast<int>(sizeof(Vec4));  // of a thread
 
   Vec4* words;
-  int stride;  // from word to word: so many threads take neighbouring ones
+  int stride;  // between a thread's words: neighbouring threads have neighbouring words
 
   SIMT_FUNCTION Vec4* at(int vector, int word) const {
     return words + (vector * kVec4s + word) * stride;
@@ -60,7 +61,7 @@ struct Stage {
 };
 constexpr int kMaxStages = 4;
 
-// Waits for all groups of copies but the last stages - 1.
+// Waits for all groups of copies but the last stages - 1. cp.async.wait_group takes a constant.
 SIMT_FUNCTION void wait_for_stage(int stages) {
   if (stages == 1) cp_async_wait<0>();
   if (stages == 2) cp_async_wait<1>();
@@ -68,7 +69,7 @@ SIMT_FUNCTION void wait_for_stage(int stages) {
   if (stages == 4) cp_async_wait<3>();
 }
 
-// Of a row; 0 beyond the end of the part.
+// Statistics of a row; 0 beyond the end of the part.
 struct Statistics {
   float mean;
   float rstd;
@@ -78,7 +79,7 @@ SIMT_FUNCTION Statistics statistics_of(const Arguments<R, S>& a, std::int64_t ro
   return {there && a.mean != nullptr ? a.mean[row] : 0, there ? a.rstd[row] : 0};
 }
 
-// g, h and what they add to the sums.
+// Adds a vector of g and g h to the row's sums, and of dy h and dy to the columns' sums.
 SIMT_FUNCTION void add_vector(const float (&dy)[kVecSize], const float (&sum)[kVecSize],
                               const float (&gain)[kVecSize], float mean, float rstd,
                               Float2& row_sums, float (&dgain)[kVecSize],
@@ -94,7 +95,7 @@ SIMT_FUNCTION void add_vector(const float (&dy)[kVecSize], const float (&sum)[kV
   }
 }
 
-// dsum from dsum_in; means: of g and g h.
+// Adds the gradient to dsum, which holds dsum_in. means: of g and of g h.
 SIMT_FUNCTION void gradient(const float (&dy)[kVecSize], const float (&sum)[kVecSize],
                             const float (&gain)[kVecSize], float mean, float rstd, Float2 means,
                             float (&dsum)[kVecSize]) {
@@ -111,7 +112,7 @@ SIMT_FUNCTION Float2 means_of(const Arguments<R, S>& a, Float2 row_sums, int buf
   return {a.mean != nullptr ? sums.a * a.inverse_cols : 0, sums.b * a.inverse_cols};
 }
 
-// Threads of a block: so few that a multiprocessor has registers for two blocks, where that can be.
+// Threads of a block: few enough that a multiprocessor has registers for two blocks where possible.
 constexpr int kThreads = 384;
 template <int kVectors>
 constexpr int kMaxThreads = kVectors <= 2 ? kThreads : kMaxNormThreads;
@@ -131,7 +132,7 @@ void norm_backward(Arguments<R, S> a) {
     return OfThread{dynamic_shared() + stage * threads * kVectors * OfThread::kVec4s + thread(),
                     threads};
   };
-  // A thread reads of shared memory what itself has copied.
+  // A thread reads back only the shared memory that it copied itself, so it needs no sync().
   const auto fetch = [&](int stage, int of_part) {
     stage_at(stage).fetch(a, range.begin + of_part, at, cols_of(of_part));
   };
@@ -205,7 +206,7 @@ void norm_backward(Arguments<R, S> a) {
   }
 }
 
-// Sums of a row's columns are kept where the parts' sums go: one row at a time.
+// Rows of any width: the columns' sums live in the partials in memory, one row at a time.
 template <bool kVectorized, class R, class S>
 SIMT_KERNEL(kMaxNormThreads, 1)
 void norm_backward_generic(Arguments<R, S> a) {
@@ -250,12 +251,12 @@ void norm_backward_generic(Arguments<R, S> a) {
   }
 }
 
-// How many rows of a group come ahead, each `bytes` of a block: as many as let a multiprocessor
-// have two blocks; where that is no more than one, those of one block.
+// Returns how many rows of a group to prefetch, at `bytes` of a block each: as many as let a
+// multiprocessor hold two blocks, or, if that is at most one row, as fit one block.
 template <int kVectors>
 int stages_of(int bytes, int shared_bytes) {
-  constexpr int kOfBlock = 1024;  // what a GPU takes of each for itself
-  // What group_reduce() and row_reduce() declare.
+  constexpr int kOfBlock = 1024;  // reserved for each block by CUDA
+  // Static shared memory of group_reduce() and row_reduce().
   constexpr int kOwnBytes = 2 * kMaxThreads<kVectors> * static_cast<int>(sizeof(Vec4)) + 1024;
   const int of_two = ((shared_bytes - kOfBlock) / 2 - kOwnBytes) / bytes;
   return std::clamp(of_two > 1 ? of_two : (shared_bytes - kOwnBytes) / bytes, 0, kMaxStages);

@@ -1,5 +1,5 @@
-// Norms, forward, with the residual addition before them: a row is read once and resident in
-// registers until its statistics are known. Rounded once each: sum, of which the statistics are,
+// Norms, forward, with the residual addition before them. A row is read once and stays in registers
+// until its statistics are known. Rounded once each: sum, from which the statistics are computed,
 // and y.
 #include "trainer/device/cuda/kernel/norm.h"
 
@@ -30,7 +30,7 @@ SIMT_FUNCTION std::int64_t columns(const Arguments<R, S>& a, std::int64_t row) {
   return row < a.rows ? a.cols : 0;
 }
 
-// (x - mean) rstd gain + bias.
+// y = (x - mean) rstd gain + bias.
 template <bool kVectorized, class R, class S>
 SIMT_FUNCTION void store_y(const Arguments<R, S>& a, std::int64_t row, std::int64_t col, float mean,
                            float rstd, float (&value)[kVecSize]) {
@@ -59,7 +59,7 @@ SIMT_FUNCTION float rstd_of(const Arguments<R, S>& a, std::int64_t row, RowThrea
   return rstd;
 }
 
-// Blocks that a multiprocessor has registers for.
+// Occupancy: blocks that a multiprocessor has registers for.
 template <int kVectors, class R>
 constexpr int kOccupancy = kVectors * sizeof(R) > 8 ? 1 : 2;
 
@@ -69,7 +69,7 @@ void norm_forward(Arguments<R, S> a) {
   const RowThread at = row_thread(a.warps);
   const std::int64_t row = block() * a.groups + at.group;
   const int cols = static_cast<int>(columns(a, row));
-  // The row as it is stored; 0 beyond its end.
+  // The row's vectors as they are stored; 0 beyond its end.
   Packed<R> resident[kVectors] = {};
   SIMT_UNROLL
   for (int p = 0; p < kVectors; ++p) {
@@ -109,7 +109,7 @@ void norm_forward(Arguments<R, S> a) {
     }
     mean = row_reduce(total, 0, at) * a.inverse_cols;
   }
-  // The variance from differences, not from the difference of large sums.
+  // The variance is the mean of squared differences: a difference of large sums would cancel.
   float squares = 0;
   SIMT_UNROLL
   for (int p = 0; p < kVectors; ++p) {
@@ -128,7 +128,8 @@ void norm_forward(Arguments<R, S> a) {
   }
 }
 
-// Rows that are not resident are read three times, from the cache where they fit into it.
+// Rows of any width: they do not fit into registers, so they are read three times, from the cache
+// if it holds them.
 template <bool kVectorized, class R, class S>
 SIMT_KERNEL(kMaxNormThreads, 2)
 void norm_forward_generic(Arguments<R, S> a) {
@@ -151,7 +152,7 @@ void norm_forward_generic(Arguments<R, S> a) {
     SIMT_UNROLL
     for (int i = 0; i < kVecSize; ++i) total += value[i];
   }
-  // A thread reads of sum what itself wrote.
+  // A thread reads back only the part of sum that it wrote itself.
   const R* const from = a.add ? a.sum.row(row) : a.x.row(row);
   const float mean = a.mean != nullptr ? row_reduce(total, 0, at) * a.inverse_cols : 0;
   float squares = 0;

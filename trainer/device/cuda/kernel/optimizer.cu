@@ -1,5 +1,4 @@
-// Norm of the gradient, clipping and AdamW. Parts have a fixed size, so the bits do not depend on
-// the GPU.
+// Gradient norm, clipping and AdamW. Parts have a fixed size, so the bits do not depend on the GPU.
 #include "trainer/device/cuda/kernel/block.h"
 #include "trainer/device/cuda/kernel/elements.h"
 #include "trainer/device/parts.h"
@@ -10,10 +9,10 @@ namespace {
 constexpr int kPartThreads = 512;
 constexpr int kFinishThreads = 1024;
 constexpr int kUpdateThreads = 256;
-constexpr int kUpdateOccupancy = 4;  // that a multiprocessor has registers for
+constexpr int kUpdateOccupancy = 4;  // blocks that a multiprocessor has registers for
 
-// A part of kSquaredNormPart elements a block. A square in f32 would overflow from 1.8e19 on, so
-// each is taken in f64.
+// A block sums kSquaredNormPart elements. Squares are f64: in f32 they would overflow from 1.8e19
+// on.
 template <bool kVectorized, class S>
 SIMT_KERNEL(kPartThreads, 2)
 void squared_norm(std::int64_t elements, const S* x, double* partials) {
@@ -34,7 +33,7 @@ void squared_norm(std::int64_t elements, const S* x, double* partials) {
   if (thread() == 0) partials[block()] = all;
 }
 
-// Rounded once to f32: norm, clip.
+// Adds the partial sums in one block. norm and clip are rounded once, to f32.
 template <int kThreads>
 SIMT_KERNEL(kThreads)
 void finish_norm(const double* partials, std::int64_t count, const StepInputs* in,
@@ -50,15 +49,16 @@ void finish_norm(const double* partials, std::int64_t count, const StepInputs* i
   state->not_finite = std::isfinite(state->loss) && std::isfinite(state->grad_norm) ? 0 : 1;
 }
 
-// Numbers of a step and of the operation.
+// What AdamW takes by value.
 struct Factors {
   float beta1, beta2, eps;
   std::int64_t decay_end;
 };
 
-// theta <- theta - lr (weight_decay theta + (m / bias1) / (sqrt(v / bias2) + eps)), all in f32; m,
-// v and theta are rounded once each to f32, and theta once more to param. Without the branches of
-// an exact division and root, which would part the loads.
+// AdamW (Loshchilov and Hutter 2019): theta <- theta - lr (weight_decay theta + (m / bias1) /
+// (sqrt(v / bias2) + eps)), all in f32. m, v and theta are rounded once each to f32, and theta once
+// more to param. The approximate division and root have no branches, which would separate the
+// loads.
 template <bool kVectorized, class P>
 SIMT_KERNEL(kUpdateThreads, kUpdateOccupancy)
 void adamw(GridStrideLoop loop, Factors factors, const float* grad, float* master, float* m,
@@ -97,8 +97,7 @@ void adamw(GridStrideLoop loop, Factors factors, const float* grad, float* maste
 }  // namespace
 
 void run(const SquaredNorm& op, const Launch& where) {
-  static_assert(kSquaredNormPart % kVecSize ==
-                0);  // each part of a vectorizable buffer begins with a pack
+  static_assert(kSquaredNormPart % kVecSize == 0);  // each part of an aligned buffer is aligned
   const std::int64_t elements = op.x.rows * op.x.cols;
   Tensor flat = op.x;
   flat.rows = 1;

@@ -1,23 +1,24 @@
-// Rotary positions. A block a position, or one of several for it: its cosines and sines serve every
-// sequence and head. Angles in f64, cosines and sines rounded to f32; rounded once: each element of
-// q and k.
+// Rotary positions (Su et al. 2021). A block, or several of them in y, takes one position: its
+// cosines and sines serve every sequence and head. Angles are f64, cosines and sines are rounded to
+// f32. Rounded once: each element of q and k.
 #include "trainer/device/cuda/kernel/elements.h"
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 namespace {
 
 constexpr int kThreads = 128;
-// Pairs of a head that one launch turns: of a head_dim of 256 all.
+// Pairs of a head that one launch rotates: all of them up to a head_dim of 256.
 constexpr int kPairs = 128;
 
-// Angle of each pair by position, made on the host: powers in f64 would take longer than the rest.
+// Angle of each pair by position. The host computes them: powers in f64 would take longer than the
+// rest.
 struct Frequencies {
   double at[kPairs];
 };
 
 struct Heads {
   std::int64_t batch, seq;
-  std::int64_t count, dim;  // of queries and keys
+  std::int64_t count, dim;  // of queries and keys together
   int first_pair, pairs;
 };
 
@@ -69,9 +70,9 @@ void rope(Heads heads, Frequencies frequencies, double direction, Rows<S> qkv) {
   }
 }
 
-// Enough blocks to fill the GPU twice; more would only make the same cosines again.
+// The grid has enough blocks to fill the GPU twice: more would only compute the same cosines again.
 Grid grid_of(const AttentionShape& s, const Launch& where) {
-  constexpr std::int64_t kMaxThreadsPerMultiprocessor = 2048;  // by a multiprocessor
+  constexpr std::int64_t kMaxThreadsPerMultiprocessor = 2048;
   const std::int64_t enough = 2 * where.multiprocessors * (kMaxThreadsPerMultiprocessor / kThreads);
   constexpr std::int64_t kMaxY = 65535;
   return {static_cast<unsigned>(s.seq), static_cast<unsigned>(std::clamp<std::int64_t>(

@@ -1,12 +1,12 @@
-// Rows of a batch of sequences, and where in its sequence each is.
+// Rows of a batch of sequences, and the place of each within its sequence.
 #pragma once
 
 #include "trainer/device/cuda/simt.h"
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
-// Row first, first + stride, ...: each is of sequence `sequence` the row number `position`. Float2
-// divisions at the start, none a row.
+// Iterates over rows first, first + stride, ...: `row` is row number `position` of sequence
+// `sequence`. It divides twice at the start and never again.
 class SequenceRows {
  public:
   SIMT_FUNCTION SequenceRows(std::int64_t first, std::int64_t stride, std::int64_t seq)

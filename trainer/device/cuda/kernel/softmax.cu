@@ -1,5 +1,5 @@
-// What attention of matrix products needs beside them: softmax of causal rows of scores, forward
-// and backward, a block a row, and the sums of dout * out. Rounded once: probabilities, dscores,
+// The kernels of unfused attention beside its GEMMs: causal softmax of rows of scores, forward and
+// backward, a block a row, and the row sums of dout * out. Rounded once: probabilities, dscores,
 // and to f32 lse and row_sum.
 #include "trainer/device/cuda/kernel/exponential.h"
 #include "trainer/device/cuda/kernel/sequences.h"
@@ -7,18 +7,18 @@
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 namespace {
 
-// Threads of a row, and from how many keys on it has more.
+// Threads of a block for short and long rows, and the keys from which a row is long.
 constexpr int kShortRowThreads = 64;
 constexpr int kLongRowThreads = 256;
 constexpr std::int64_t kLongRowKeys = 4096;
 
-// Heads of a launch, whose slopes it takes by value.
+// Heads of a launch: it takes their ALiBi slopes by value.
 constexpr std::int64_t kHeads = 256;
 struct Slopes {
   float at[kHeads];
 };
 
-// Matrices of scores, [heads, rows, ld], and where their rows lie in the statistics.
+// Score matrices [heads, rows, ld] of a launch, and where their rows lie in lse and row_sum.
 struct ScoreTile {
   std::int64_t rows, ld;
   std::int64_t first_row;
@@ -26,10 +26,10 @@ struct ScoreTile {
   float scale;
 };
 
-// The row of this block: its block in x is the query, in y the head.
+// The row of this block: the block's x is the query, its y the head.
 struct Row {
-  std::int64_t begin;  // in the matrices
-  std::int64_t keys;   // that it may see
+  std::int64_t begin;  // in the score matrices
+  std::int64_t keys;   // visible to the query
   float slope;         // of ALiBi
   float scale;
 
@@ -39,7 +39,7 @@ struct Row {
         slope(slopes.at[block_y()]),
         scale(tile.scale) {}
 
-  // Scaled scores from key `col` on, minus infinity for keys behind the query.
+  // Loads scaled and biased scores from key `col` on: minus infinity for keys after the query.
   SIMT_FUNCTION void load_scores(const float* scores, std::int64_t col,
                                  float (&score)[kVecSize]) const {
     load<true>(scores + begin + col, kVecSize, score);
@@ -51,7 +51,7 @@ struct Row {
       score[i] = i <= -distance ? biased : -INFINITY;
     }
   }
-  // How many of a pack's keys it may see, from key `col` on.
+  // Returns how many keys of a vector from key `col` on the query sees.
   SIMT_FUNCTION int seen(std::int64_t col) const {
     return static_cast<int>(keys - col < kVecSize ? keys - col : kVecSize);
   }
@@ -73,7 +73,7 @@ void softmax(ScoreTile tile, Slopes slopes, const float* scores, S* probabilitie
   if (thread() == 0)
     lse.row(tile.first_statistics + block_y())[row.keys - 1] = static_cast<float>(all.log());
   const float inverse = 1 / all.sum;
-  // A thread writes what it read itself, so both may be one matrix.
+  // A thread overwrites only what it read itself, so scores and probabilities may be one matrix.
   for (std::int64_t col = thread() * kVecSize; col < tile.ld; col += kTile) {
     float p[kVecSize] = {};
     if (col < row.keys) {
@@ -115,7 +115,8 @@ void softmax_backward(ScoreTile tile, Slopes slopes, const float* scores,
 
 constexpr int kSumThreads = 256;
 
-// kLanes of a warp a head of a row, as many heads of it as a block has room for.
+// kLanes lanes of a warp reduce one head of a row; a block takes as many heads of the row as it has
+// room for.
 template <bool kVectorized, int kLanes, class S>
 SIMT_KERNEL(kSumThreads)
 void row_sums(std::int64_t rows, std::int64_t seq, std::int64_t heads, std::int64_t head_dim,
@@ -142,7 +143,7 @@ void row_sums(std::int64_t rows, std::int64_t seq, std::int64_t heads, std::int6
   }
 }
 
-// f(tile, slopes, first head, heads) for at most kHeads heads at a time.
+// Calls f(tile, slopes, first element, grid) for at most kHeads heads at a time.
 template <class F>
 void for_heads(const Scores& at, F&& f) {
   const AttentionShape& s = at.shape;
@@ -160,7 +161,7 @@ void for_heads(const Scores& at, F&& f) {
   }
 }
 
-// f.operator()<kThreads>().
+// Calls f.operator()<kThreads>().
 template <class F>
 void with_threads(std::int64_t keys, F&& f) {
   if (keys < kLongRowKeys) {
@@ -208,7 +209,7 @@ void run(const RowSum& op, const Launch& where) {
       const auto start = [&]<int kLanes>() {
         constexpr std::int64_t kMaxY = 65535;
         const std::int64_t x = ceil_div(s.q_heads, kSumThreads / kLanes);
-        constexpr std::int64_t kOccupancy = 8;  // by a multiprocessor
+        constexpr std::int64_t kOccupancy = 8;  // blocks per multiprocessor
         const std::int64_t y = std::clamp<std::int64_t>(
             ceil_div(where.multiprocessors * kOccupancy, x), 1, std::min(op.out.rows, kMaxY));
         launch("row_sum", row_sums<kVectorized, kLanes, S>,

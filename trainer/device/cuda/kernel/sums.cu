@@ -1,5 +1,6 @@
-// Gradients of biases, and the sum of parts that the norms' gradients need too. A block of the
-// first kernel takes 256 columns of a part of the rows, a warp of it every eighth row.
+// Bias gradients, and the sum of partials that the norms' gradients need too: a reduction over rows
+// split into parts, like split-k. A block of the first kernel takes 256 columns of a part of the
+// rows; each of its 8 warps takes every eighth row.
 #include "trainer/device/cuda/kernel/sums.h"
 #include "trainer/device/parts.h"
 
@@ -12,7 +13,7 @@ constexpr int kWarps = kThreads / kWarpSize;
 template <bool kVectorized, class T>
 SIMT_KERNEL(kThreads)
 void sum_rows(Rows<const T> dy, std::int64_t rows, std::int64_t cols, float* partials) {
-  constexpr int kUnroll = 4;  // rows of a warp that are on their way
+  constexpr int kUnroll = 4;  // rows of a warp in flight
   const std::int64_t part = block_y();
   const RowRange range = rows_of_part(rows, part, blocks_y());
   const std::int64_t col = (block() * kWarpSize + lane()) * kVecSize;
@@ -43,7 +44,8 @@ void sum_rows(Rows<const T> dy, std::int64_t rows, std::int64_t cols, float* par
     store<kVectorized>(partials + part * cols + col, remaining, sums);
 }
 
-// A block takes 32 columns, a warp of it every eighth part; block_y() says which of the two sums.
+// Adds the parts. A block takes 32 columns; each of its 8 warps takes every eighth part. block_y()
+// says which of the two sums.
 SIMT_KERNEL(kThreads)
 void sum_partials(const float* partials, std::int64_t parts, std::int64_t cols, float* first,
                   float* second, bool accumulate) {

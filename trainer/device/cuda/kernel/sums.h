@@ -1,12 +1,12 @@
-// Sums over rows: a block sums a part of them (lib/memory/parts.h), then the parts are added. Which
-// sums are added in which order depends on the shape alone.
+// Reductions over rows: each block sums a part of the rows (lib/memory/parts.h), then the parts are
+// added. The order of the additions depends on the shape alone.
 #pragma once
 
 #include "trainer/device/cuda/kernel/elements.h"
 
 namespace tessera::trainer::cuda::TESSERA_SIMT {
 
-// Those of a part, as part_begin() has them: `parts` is row_parts(rows).
+// The rows of a part, as part_begin() has them: `parts` is row_parts(rows).
 struct RowRange {
   std::int64_t begin;
   std::int64_t end;
@@ -15,8 +15,8 @@ SIMT_FUNCTION RowRange rows_of_part(std::int64_t rows, std::int64_t part, std::i
   return {rows * part / parts, rows * (part + 1) / parts};
 }
 
-// Adds the packs of a block's `groups` groups of `threads` threads, in their order: thread
-// `of_group` of the first group gets the sum over all threads of that number.
+// Reduces the vectors of a block's `groups` groups of `threads` threads, in their order, through
+// shared memory: thread `of_group` of the first group gets the sum over the threads of that number.
 template <int kMaxThreads>
 SIMT_FUNCTION void group_reduce(float (&vec)[kVecSize], int group, int groups, int of_group,
                                 int threads) {
@@ -41,8 +41,8 @@ SIMT_FUNCTION void group_reduce(float (&vec)[kVecSize], int group, int groups, i
   }
 }
 
-// On the host: first [1, cols] f32 (+)= the sum over `parts` rows of cols elements of `partials`;
-// second, if given, that over the `parts` rows behind them.
+// On the host: first [1, cols] f32 (+)= the sum over `parts` rows of cols elements of `partials`.
+// `second`, if given, gets the sum of the `parts` rows behind them.
 void sum_parts(const float* partials, std::int64_t parts, const Tensor& first, const Tensor& second,
                bool accumulate, const Launch& where);
 

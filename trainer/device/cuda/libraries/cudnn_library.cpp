@@ -17,15 +17,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Since then rows beyond the last whole tile of keys are masked without being told so (9.16), and
-// passes give the same bits again where they promise it, on Hopper and Blackwell.
+// Since 9.16 keys beyond the last whole tile are masked without being told so; since 9.18 passes
+// that promise the same bits keep that promise on Hopper and Blackwell.
 constexpr std::size_t kOldestVersion = 91800;
 
 std::string part_ending() {
   return fmt::format(".so.{}", CUDNN_MAJOR);
 }
 
-// The parts by the name that they are asked for, libcudnn_graph first: the others need it.
+// Returns the parts in the order to open them, libcudnn_graph first: the others need it.
 std::vector<fs::path> parts_beside(const fs::path& library) {
   constexpr std::string_view kGraph = "libcudnn_graph";
   constexpr std::array<std::string_view, 3> kOlder = {"libcudnn_adv", "libcudnn_cnn",
@@ -75,7 +75,7 @@ std::optional<std::string> why_not_cudnn(LinkNamespace& link_namespace, const fs
 }
 
 void open_cudnn_parts(const fs::path& library) {
-  // Lazily: few of their functions are called.
+  // RTLD_LAZY: few of their functions are called.
   for (const fs::path& part : parts_beside(library))
     ::dlopen(part.c_str(), RTLD_LAZY | RTLD_GLOBAL);
 }
@@ -85,7 +85,7 @@ std::string cudnn_faults(const fs::path& library) {
   const std::vector<fs::path> parts = parts_beside(library);
   for (const fs::path& part : parts) {
     if (void* handle = ::dlopen(part.c_str(), RTLD_LAZY | RTLD_GLOBAL)) {
-      ::dlclose(handle);  // once less
+      ::dlclose(handle);  // drops the reference of this dlopen
     } else {
       faults += fmt::format("; {}", ::dlerror());
     }

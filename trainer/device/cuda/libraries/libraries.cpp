@@ -47,9 +47,9 @@ CublasLt open_cublas_lt() {
 }
 
 #if TESSERA_HAS_CUDNN
-// The compiler opens its built-in headers (libnvrtc-builtins.so.13.0) by name and has no folder of
-// its own to look in: where no folder of the loader has them, it cannot compile anything unless
-// they are open.
+// Opens the run-time compiler's built-in headers (libnvrtc-builtins.so.13.0) before the compiler.
+// The compiler opens them by name and has no folder of its own to look in, so it cannot compile
+// unless the loader finds them or they are open.
 void open_nvrtc(const std::vector<fs::path>& folders) {
   const Library nvrtc =
       require_library(fmt::format("libnvrtc.so.{}", CUDART_VERSION / 1000), folders);
@@ -58,8 +58,8 @@ void open_nvrtc(const std::vector<fs::path>& folders) {
 }
 
 Cudnn open_cudnn() {
-  // In this order: cuDNN opens cuBLASLt and the compiler by name, and ends the program if it does
-  // not find cuBLASLt.
+  // The order matters: cuDNN opens cuBLASLt and the compiler by name, and ends the program if it
+  // does not find cuBLASLt.
   cublas_lt();
   const std::vector<fs::path> folders = library_folders();
   open_nvrtc(folders);

@@ -1,12 +1,11 @@
-// The CUDA libraries beside the run time, opened when a GPU is used: the trainer links to none of
-// them, so that one file starts on every machine, and says what is missing where a GPU is asked
-// for.
+// The CUDA libraries beside the run time, opened when a GPU is used. The trainer links to none of
+// them, so that one file starts on every machine and says what is missing when a GPU is asked for.
 //
-// Each is looked for, in this order, in the folders of TESSERA_CUDA_LIBRARIES (parted by colons),
-// where the loader looks, in the toolkit that the trainer was built with, in /usr/local/cuda, and
-// in the packages nvidia/*/lib of an active Python environment (VIRTUAL_ENV, CONDA_PREFIX). What is
-// opened stays open until the program ends. A cuDNN that is too old for attention, or for another
-// CUDA, is passed over (cudnn_library.h).
+// Each library is looked for in this order: in the folders of TESSERA_CUDA_LIBRARIES (separated by
+// colons), where the loader looks, in the toolkit that the trainer was built with, in
+// /usr/local/cuda, and in the packages nvidia/*/lib of an active Python environment (VIRTUAL_ENV,
+// CONDA_PREFIX). What is opened stays open until the program ends. A cuDNN that is too old for
+// attention, or for another CUDA, is skipped (cudnn_library.h).
 #pragma once
 
 #include <cublasLt.h>
@@ -20,7 +19,7 @@
 
 namespace tessera::trainer::cuda {
 
-// Functions by their own names, of the header's types.
+// Function pointers under the library's own names, with the header's types.
 #define TESSERA_CUBLASLT_FUNCTIONS(each)                                                           \
   each(cublasLtCreate) each(cublasLtDestroy) each(cublasLtGetVersion)                              \
       each(cublasLtGetStatusString) each(cublasLtMatmul) each(cublasLtMatmulAlgoGetHeuristic)      \
@@ -45,13 +44,13 @@ namespace tessera::trainer::cuda {
   decltype(&::function) function = nullptr;  // NOLINT(bugprone-macro-parentheses)
 
 struct CublasLt {
-  std::filesystem::path path;  // as the loader has it
-  std::string version;         // "13.1.0", as the library says
+  std::filesystem::path path;  // where the loader opened it
+  std::string version;         // "13.1.0", from the library
   TESSERA_CUBLASLT_FUNCTIONS(TESSERA_DECLARE)
 };
 
-// Error(unsupported) naming the library, where it was looked for and what was found instead.
-// Thread-safe.
+// Returns cuBLASLt. Error(unsupported) names the library, where it was looked for and what was
+// found instead. Thread-safe.
 const CublasLt& cublas_lt();
 
 #if TESSERA_HAS_CUDNN
@@ -61,14 +60,14 @@ struct Cudnn {
   TESSERA_CUDNN_FUNCTIONS(TESSERA_DECLARE)
 };
 
-// The same; also opens what it needs: cuBLASLt, its own parts, and the run-time compiler (libnvrtc)
-// that it compiles its kernels with.
+// Returns cuDNN, with the same errors. It also opens what cuDNN needs: cuBLASLt, its own parts, and
+// libnvrtc, which compiles its kernels.
 const Cudnn& cudnn();
 #endif
 
 #undef TESSERA_DECLARE
 
-// The first library of that name that can be opened where the others are looked for, or null.
+// Opens the first library of that name in the same folders, or returns null.
 void* try_open_library(const std::string& name);
 
 }  // namespace tessera::trainer::cuda

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The entries of a folder, sorted; none if it cannot be read.
+// Returns a folder's entries, sorted; none if it cannot be read.
 std::vector<fs::path> children(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code fault;
@@ -37,7 +37,7 @@ std::vector<fs::path> children(const fs::path& folder, std::string_view beginnin
   return found;
 }
 
-// The parts of a list that are not empty.
+// Splits a list of folders at its colons, without the empty parts.
 std::vector<fs::path> folders_of(const std::string& list) {
   std::vector<fs::path> folders;
   for (const auto part : std::views::split(list, ':')) {
@@ -47,7 +47,7 @@ std::vector<fs::path> folders_of(const std::string& list) {
   return folders;
 }
 
-// site-packages/nvidia/*/lib of a Python environment.
+// Adds site-packages/nvidia/*/lib of a Python environment.
 void add_python_folders(const fs::path& environment, std::vector<fs::path>& folders) {
   for (const fs::path& python : children(environment / "lib", "python")) {
     for (const fs::path& package : children(python / "site-packages" / "nvidia"))
@@ -62,14 +62,14 @@ fs::path path_of(void* handle, const fs::path& asked) {
   return map->l_name;
 }
 
-// Itself without links, as far as that can be told.
+// Returns the path without links, as far as they can be resolved.
 fs::path real_path(const fs::path& file) {
   std::error_code fault;
   fs::path real = fs::canonical(file, fault);
   return fault ? file : real;
 }
 
-// "in a, by the loader, in c": packages of one Python environment together.
+// Returns "in a, by the loader, in c"; packages of one Python environment are named together.
 std::string folders_text(std::span<const fs::path> folders) {
   std::vector<std::string> texts;
   for (const fs::path& folder : folders) {
@@ -87,7 +87,7 @@ std::string folders_text(std::span<const fs::path> folders) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// Files that differ from the name in what follows ".so.", where it is looked for.
+// Returns the library's files in these folders whose version, the part after ".so.", differs.
 std::vector<fs::path> other_versions(const std::string& name, std::span<const fs::path> folders) {
   constexpr std::string_view kSuffix = ".so.";
   const std::size_t suffix = name.find(kSuffix);
@@ -106,7 +106,7 @@ std::vector<fs::path> other_versions(const std::string& name, std::span<const fs
     }
     for (const fs::path& named : folders_of(environment_variable("LD_LIBRARY_PATH")))
       std::ranges::for_each(children(named, stem), add);
-    // What the loader finds without being told cannot be listed, but asked for.
+    // The loader's own search cannot be listed: open each version to see whether it is there.
     int version = 0;
     const char* const digits = name.data() + stem.size();
     if (std::from_chars(digits, name.data() + name.size(), version).ec != std::errc()) continue;
@@ -126,7 +126,7 @@ LinkNamespace::~LinkNamespace() {
 }
 
 Library LinkNamespace::open(const fs::path& file) {
-  // Lazily: what is asked of it calls few of its functions.
+  // RTLD_LAZY: a check calls few functions of the library.
   void* handle = ::dlmopen(id_, file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) return {};
   handles_.push_back(handle);
@@ -156,7 +156,7 @@ Library find_library(const std::string& name, std::span<const fs::path> folders,
     if (!folder.empty() && !fs::exists(file, fault)) continue;
     if (judge) {
       if (folder.empty()) {
-        // Which one the loader would take, before it does.
+        // Asks in a separate namespace which file the loader would take.
         const Library found = link_namespace.open(file);
         if (found.handle == nullptr) continue;
         file = found.path;
@@ -168,7 +168,7 @@ Library find_library(const std::string& name, std::span<const fs::path> folders,
         continue;
       }
     }
-    // Global, so that what a library opens by name finds what was opened here by path.
+    // RTLD_GLOBAL: what a library opens by name then finds what was opened here by path.
     if (void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL))
       return {handle, path_of(handle, file)};
     if (!folder.empty()) faults += fmt::format("; {}", ::dlerror());

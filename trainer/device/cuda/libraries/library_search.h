@@ -1,10 +1,9 @@
-// Where a library that is opened at run time lies, which of several is taken, and what is said
-// where none is.
+// Where a run-time library lies, which of several is taken, and what is said if there is none.
 //
-// Several cuDNN, of other versions or for another CUDA, may lie on one machine, and all of them
-// have the same name. A part of one that was once opened may stay until the program ends and then
-// answers to that name, so that another cuDNN would be given it for its own. Candidates are
-// therefore asked in a name space of their own (dlmopen).
+// Several cuDNNs, of other versions or for another CUDA, may lie on one machine under the same
+// name. A part that was once opened may stay until the program ends and answers to that name, so
+// another cuDNN would get it as its own. Candidates are therefore checked in a separate link
+// namespace (dlmopen).
 #pragma once
 
 #include <dlfcn.h>
@@ -21,11 +20,11 @@ namespace tessera::trainer::cuda {
 
 struct Library {
   void* handle = nullptr;
-  std::filesystem::path path;  // the loader's: of a file, also where it was opened by name
+  std::filesystem::path path;  // the file that the loader opened
 };
 
-// Opens libraries where nothing else in the program sees them; at its end they are closed, and
-// those that cannot be stay there unseen. Not thread-safe.
+// Opens libraries in a link namespace that the rest of the program does not see. The destructor
+// closes them; those that cannot be closed stay there, unseen. Not thread-safe.
 class LinkNamespace {
  public:
   LinkNamespace() = default;
@@ -33,7 +32,7 @@ class LinkNamespace {
   LinkNamespace(const LinkNamespace&) = delete;
   LinkNamespace& operator=(const LinkNamespace&) = delete;
 
-  // Null handle: dlerror() says why.
+  // Opens a library. Null handle: dlerror() says why.
   Library open(const std::filesystem::path& file);
 
  private:
@@ -41,30 +40,30 @@ class LinkNamespace {
   std::vector<void*> handles_;
 };
 
-// Where to look, in this order; an empty folder is the loader's own search.
+// Returns the folders to search, in this order; an empty folder is the loader's own search.
 std::vector<std::filesystem::path> library_folders();
 
-// Why a file is not the one to be taken, in words that follow its path; nothing: it is.
+// Returns why a file is refused, in words that follow its path. Nothing: it is accepted.
 using LibraryCheck = std::function<std::optional<std::string>(LinkNamespace& link_namespace,
                                                               const std::filesystem::path& file)>;
 
-// The first of the folders' files `name` that the judge takes (without one: any) and that can be
-// opened, opened for all to see. A null handle if there is none: `faults` has a sentence for each
-// file that was there and was not taken, each begun with "; ".
+// Opens, for the whole program, the first of the folders' files `name` that the check accepts
+// (without one: any). A null handle if there is none: `faults` then has a sentence, beginning with
+// "; ", for each file that was there and was refused.
 Library find_library(const std::string& name, std::span<const std::filesystem::path> folders,
                      const LibraryCheck& judge, std::string& faults);
 
-// The same, or Error(unsupported): the folders, these sentences, and which other versions of the
-// library were found instead.
+// Returns the same, or throws Error(unsupported) with the folders, these sentences, and other
+// versions of the library that were found instead.
 Library require_library(const std::string& name, std::span<const std::filesystem::path> folders,
                         const LibraryCheck& judge = {});
 
-// The files in the folder of a library whose names begin so, sorted: in the folder that it was
-// opened from or, where there are none, in that of the file that a link there leads to.
+// Returns the files beside a library whose names begin so, sorted: in the folder that it was opened
+// from or, if there are none, in the folder that its link leads to.
 std::vector<std::filesystem::path> files_beside(const std::filesystem::path& library,
                                                 std::string_view beginning);
 
-// The files that are open in the program and whose names begin so.
+// Returns the program's open files whose names begin so.
 std::vector<std::filesystem::path> open_files(std::string_view beginning);
 
 }  // namespace tessera::trainer::cuda

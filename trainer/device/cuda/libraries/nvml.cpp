@@ -12,7 +12,7 @@ namespace tessera::trainer::cuda {
 
 namespace {
 
-// Of NVML's C interface, which is stable; its header is not in every toolkit.
+// NVML's C interface, which is stable, is declared here: its header is not in every toolkit.
 using Status = int;
 constexpr Status kSuccess = 0;
 constexpr unsigned kSmClock = 1;         // NVML_CLOCK_SM
@@ -74,7 +74,7 @@ std::unique_ptr<Nvml> Nvml::open() {
   find("nvmlDeviceGetTemperature", f.temperature);
   find("nvmlDeviceGetCurrentClocksThrottleReasons", f.reasons);
   if (f.reasons == nullptr) find("nvmlDeviceGetCurrentClocksEventReasons", f.reasons);
-  // The versions differ in what they tell of each process, which is not asked for.
+  // The versions differ in what they tell of each process; only the number is needed.
   for (const char* name :
        {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"}) {
     if (f.processes == nullptr) find(name, f.processes);
@@ -135,7 +135,7 @@ std::optional<unsigned long long> Nvml::throttle_reasons(Device device) const {
 }
 
 std::optional<std::int64_t> Nvml::processes(Device device) const {
-  // With no room for any the answer is their number.
+  // Asked with no room for any, NVML returns their number.
   unsigned count = 0;
   if (functions_->processes == nullptr) return std::nullopt;
   const Status status = functions_->processes(device, &count, nullptr);
@@ -165,7 +165,7 @@ void Watcher::begin() {
   stopping_ = false;
   thread_ = std::thread([this] {
     std::unique_lock lock(mutex_);
-    // Not at once: what was before is still in the driver's averages.
+    // The first sample comes after an interval: the driver's averages still hold what was before.
     while (!stop_.wait_for(lock, kInterval, [this] { return stopping_; })) sample();
   });
 }
@@ -185,7 +185,7 @@ void Watcher::sample() {
   if (const auto celsius = nvml_.temperature_c(device_))
     watch_.temperature_max_c = std::max(watch_.temperature_max_c.value_or(*celsius), *celsius);
   reasons_ |= nvml_.throttle_reasons(device_).value_or(0);
-  // None at all: a container that hides them, this one too.
+  // A container hides the processes if there are none, not even this one.
   if (const auto processes = nvml_.processes(device_).value_or(0); processes > 0)
     watch_.other_processes = std::max(watch_.other_processes.value_or(0), processes - 1);
 }

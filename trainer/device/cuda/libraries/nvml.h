@@ -1,6 +1,6 @@
-// The driver's own figures of a GPU, by NVML: clocks, power, temperature, why clocks are held down.
-// The library comes with the driver and is opened at run time; where it is not there, or does not
-// know a figure, the figure is absent.
+// The driver's own figures of a GPU, by NVML: clocks, power, temperature, reasons for low clocks.
+// The library comes with the driver and is opened at run time. A figure is absent if the library
+// is, or if the library does not know it.
 #pragma once
 
 #include <condition_variable>
@@ -17,16 +17,16 @@ namespace tessera::trainer::cuda {
 
 class Nvml {
  public:
-  // Null where libnvidia-ml cannot be opened.
+  // Returns null if libnvidia-ml cannot be opened.
   static std::unique_ptr<Nvml> open();
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // "580.95.05".
+  // Returns "580.95.05".
   std::optional<std::string> driver_version() const;
 
-  // A GPU of the machine, by "00000000:3B:00.0". Null: NVML does not know it.
+  // Returns the GPU at "00000000:3B:00.0". Null: NVML does not know it.
   using Device = struct nvmlDevice_st*;
   Device device(const std::string& pci_bus_id) const;
 
@@ -35,10 +35,10 @@ class Nvml {
   std::optional<double> power_w(Device device) const;
   std::optional<double> power_limit_w(Device device) const;
   std::optional<double> temperature_c(Device device) const;
-  // Bits of nvmlClocksEventReasons.
+  // Returns bits of nvmlClocksEventReasons.
   std::optional<unsigned long long> throttle_reasons(Device device) const;
-  // Processes that compute on the GPU, this one among them. By number: their ids may be those of
-  // another namespace.
+  // Returns how many processes compute on the GPU, this one included. It returns no ids: they may
+  // be those of another process namespace.
   std::optional<std::int64_t> processes(Device device) const;
 
  private:
@@ -47,11 +47,12 @@ class Nvml {
   std::unique_ptr<Functions> functions_;
 };
 
-// Names of the reasons that hold clocks under what was asked for while a GPU works: "power",
-// "thermal", "hw-slowdown", "sync-boost". Idle and clocks that somebody set are none.
+// Returns names of the reasons that hold a working GPU's clocks below what was asked for: "power",
+// "thermal", "hw-slowdown", "sync-boost". Idle clocks and clocks that somebody set are no such
+// reasons.
 std::vector<std::string> throttle_names(unsigned long long reasons);
 
-// Samples a device every `interval` from a thread of its own.
+// Samples a device every `interval` from its own thread.
 class Watcher {
  public:
   Watcher(const Nvml& nvml, Nvml::Device device) : nvml_(nvml), device_(device) {}

@@ -15,7 +15,7 @@ namespace tessera::trainer {
 
 namespace {
 
-// 13000 is 13.0.
+// Returns "13.0" for 13000.
 std::string version_text(int version) {
   return version <= 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -26,12 +26,12 @@ std::string run_time_version() {
 }
 
 std::string driver_version() {
-  int version = 0;  // stays so without a driver
+  int version = 0;  // stays 0 without a driver
   if (cudaDriverGetVersion(&version) != cudaSuccess || version <= 0) return "";
   return "CUDA " + version_text(version);
 }
 
-// Why no GPU can be used, by the status of the first call.
+// Returns why no GPU can be used, from the status of the first call.
 std::string why(cudaError_t status) {
   switch (status) {
     case cudaErrorInsufficientDriver: {
@@ -50,7 +50,7 @@ std::string why(cudaError_t status) {
   }
 }
 
-// Of CMake's list, "80,90-real" here.
+// Splits CMake's list of architectures, such as "80,90-real".
 std::vector<std::string> built_architectures() {
   std::vector<std::string> all;
   std::string_view rest = TESSERA_CUDA_ARCHITECTURES;
@@ -81,7 +81,7 @@ GpuPresence gpu_presence() {
   presence.cuda = run_time_version();
   presence.has_cudnn = TESSERA_HAS_CUDNN != 0;
   presence.architectures = built_architectures();
-  int count = 0;  // which a failing call leaves as it is
+  int count = 0;  // a failing call leaves it unset
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     presence.why_none = why(status != cudaSuccess ? status : cudaErrorNoDevice);
@@ -106,7 +106,7 @@ cudaDeviceProp cuda::select_gpu(int ordinal) {
                 fmt::format("GPU {} of {}", ordinal, presence.names.size()),
                 "a smaller number, or another CUDA_VISIBLE_DEVICES");
   }
-  const cudaError_t chosen = cudaSetDevice(ordinal);  // makes the context
+  const cudaError_t chosen = cudaSetDevice(ordinal);  // creates the context
   if (chosen == cudaErrorMemoryAllocation)
     throw Error(ExitCode::wrong_device, "gpu", "its memory is full, not even a context fits",
                 "wait until the other processes have ended, or take another GPU");
@@ -128,7 +128,7 @@ GpuSoftware cuda::software() {
   try {
     software.cudnn = cudnn().version;
   } catch (const Error&) {
-    // Attention goes without it, and says so.
+    // Attention runs without cuDNN then, and the log says so.
     software.cudnn.clear();
   }
 #endif

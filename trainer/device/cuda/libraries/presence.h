@@ -1,4 +1,4 @@
-// Which GPUs there are, and with which software.
+// Which GPUs and which CUDA software the machine has.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,17 +11,17 @@
 
 namespace tessera::trainer::cuda {
 
-// Makes GPU `ordinal` the thread's and tells what it is. Error(unsupported) where there is no
-// driver or no GPU, Error(wrong_device) where there is no such one, or one that the trainer has no
-// code for.
+// Makes GPU `ordinal` the thread's current one and returns its properties. Error(unsupported) if
+// there is no driver or no GPU, Error(wrong_device) if there is no such GPU or the trainer has no
+// code for it.
 cudaDeviceProp select_gpu(int ordinal);
 
-// Why a GPU of that compute capability (90 for 9.0) cannot be used by a trainer that was built for
-// these architectures, and what would do.
+// Returns why a trainer built for these architectures cannot use a GPU of that compute capability
+// (90 for 9.0), and what would help. Nothing: it can.
 std::optional<std::string> no_code_reason(std::span<const std::string> architectures,
                                           int compute_capability);
 
-// Of the machine and of what was opened; the driver as the run time knows it.
+// Returns the versions of what is installed and opened; the driver's as the run time knows it.
 GpuSoftware software();
 
 }  // namespace tessera::trainer::cuda

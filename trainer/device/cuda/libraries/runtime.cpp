@@ -9,7 +9,7 @@ namespace tessera::trainer::cuda {
 
 void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // or the next launch would be blamed for it
+  cudaGetLastError();  // clears the error: the next launch would report it
   const std::string text =
       fmt::format("{} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
   switch (status) {

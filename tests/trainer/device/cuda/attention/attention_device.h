@@ -1,4 +1,4 @@
-// A CPU device whose attention is another's.
+// A CPU device that delegates attention to another implementation.
 #pragma once
 
 #include <memory>

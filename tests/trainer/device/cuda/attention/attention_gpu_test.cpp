@@ -1,4 +1,4 @@
-// cuDNN's attention on a GPU against the CPU's in f64, where there is a GPU.
+// cuDNN's attention on a GPU against the CPU's in f64. It needs a GPU.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
@@ -81,7 +81,7 @@ class CudnnDevice final : public AttentionDevice {
   std::unique_ptr<cuda::AttentionPlans> plans_;
 };
 
-// Rows that begin at multiples of 16 bytes, with gaps between them.
+// Rows are aligned to 16 bytes, with gaps between them.
 Case aligned(const AttentionShape& s) {
   Case c;
   c.name = "attention " + std::to_string(s.seq) + " heads " + std::to_string(s.q_heads) + "/" +

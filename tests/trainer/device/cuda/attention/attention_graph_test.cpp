@@ -1,5 +1,5 @@
-// The graphs that cuDNN is given for attention, carried out on the CPU as they stand: the same
-// values that become cuDNN's descriptors.
+// The attention graphs that cuDNN gets, evaluated on the CPU as they stand: the same values that
+// become cuDNN's descriptors.
 #include "trainer/device/cuda/attention/attention_graph.h"
 
 #include <doctest/doctest.h>
@@ -58,7 +58,7 @@ class WalkedDevice final : public AttentionDevice {
   Rounding rounding_;
 };
 
-// The table's attention that cuDNN's graph can express.
+// Returns the table's attention cases that cuDNN's graph can express.
 std::vector<Case> graph_cases() {
   std::vector<Case> chosen;
   for (Case& c : attention_cases()) {
@@ -222,7 +222,7 @@ TEST_CASE("the planned workspace of attention is the one worked out by hand") {
   }
   CHECK(bytes(kSame, 32, 100) == 0);
   CHECK(bytes(kSame, 8, 100) == 4 * 32 * kMiB);
-  // Rows of scores are whole tiles: 100 x 100 are 128 x 128.
+  // Score rows are whole tiles: 100 x 100 becomes 128 x 128.
   const memory::FusedAttention short_rows{kSame, 1, 100, 8, 8, 64};
   CHECK(memory::fused_attention_plan_bytes(short_rows, 80) == 8 * 128 * 128 * 2 + 256);
   CHECK(memory::query_gradient_sums_bytes({kBackward, 1, 3, 1, 1, 8}) == 256);

@@ -1,5 +1,5 @@
-// What cuDNN is told of attention, call by call, and which of its engines runs: with a cuDNN that
-// keeps what it is told in place of the library.
+// The calls to cuDNN for attention, and which of its engines runs. A fake cuDNN that records its
+// calls replaces the library.
 #include "trainer/device/cuda/attention/attention_plans.h"
 
 #include <doctest/doctest.h>
@@ -22,9 +22,9 @@ namespace id = cuda::attention_id;
 namespace {
 
 constexpr AttentionShape kShape{2, 16, 4, 2, 8, 0.25F};
-constexpr std::int64_t kSums = std::int64_t{2} * 4 * 16 * 8 * 4;  // f32 of all queries' heads
+constexpr std::int64_t kSums = std::int64_t{2} * 4 * 16 * 8 * 4;  // f32 of all query heads
 
-// Nothing reads or writes it.
+// Memory that nothing reads or writes.
 class Memory {
  public:
   Memory() {
@@ -265,7 +265,7 @@ TEST_CASE("Blackwell's deterministic backward pass prefers the engine that is ma
   CHECK(engine(100, false) == 6);
   CHECK(engine(90, true) == 6);
   CHECK(engine(120, true) == 6);
-  // A cuDNN that numbers its kernels in another way.
+  // This cuDNN numbers its kernels differently.
   fake_cudnn().version = 92300;
   CHECK(engine(100, true) == 6);
   fake_cudnn().fixed = {{.index = 5,
@@ -292,7 +292,7 @@ TEST_CASE("what was not prepared, or does not lie as it must, is refused") {
   CHECK(says(error_of([&] { plans.prepare(other, workspace); }), "not aligned to 16 bytes"));
   CHECK(says(error_of([&] { plans.prepare(op, workspace.subspan(128)); }),
              "not aligned to 256 bytes"));
-  // A plan that was made with more room than there is now.
+  // The plan was made with a larger workspace than it gets now.
   CHECK(error_of([&] { plans.prepare(op, workspace.first(512)); }).code() == ExitCode::internal);
 }
 

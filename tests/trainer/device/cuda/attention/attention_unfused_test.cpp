@@ -1,4 +1,4 @@
-// How attention of matrix products is cut, and what it asks for.
+// How unfused attention is tiled, and which GEMMs and kernels it asks for.
 #include "trainer/device/cuda/attention/attention_unfused.h"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ using namespace tessera::trainer::cuda;
 
 namespace {
 
-// Addresses that nobody reads, each tensor far from the others.
+// Returns a tensor at an address that nobody reads, far from all others.
 Tensor somewhere(int number, std::int64_t rows, std::int64_t cols, DType dtype) {
   return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(number) << 40), dtype, rows, cols,
           cols};
@@ -49,7 +49,7 @@ std::span<std::byte> workspace_of(std::int64_t bytes) {
           static_cast<std::size_t>(bytes)};
 }
 
-// Follows what is asked for: which scores exist, and that nothing lies outside of the workspace.
+// Records which scores are computed, and checks that nothing lies outside of the workspace.
 class Follower final : public UnfusedAttention {
  public:
   explicit Follower(std::span<std::byte> workspace) : workspace_(workspace) {}
@@ -85,7 +85,7 @@ class Follower final : public UnfusedAttention {
   double products = 0;     // multiply-adds
   std::int64_t cells = 0;  // of scores
   int row_sums = 0;
-  // How often each (sequence, head, query) came.
+  // How often each (sequence, head, query) was computed.
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, int> rows;
 
  private:
@@ -128,18 +128,18 @@ void follow(const Attention& op, std::int64_t bytes) {
   CHECK((chunk.kv_heads == 1 || chunk.group_heads == s.q_heads / s.kv_heads));
   Follower follower(workspace_of(bytes));
   run_unfused_attention(op, workspace_of(bytes), follower);
-  // Every row of scores once.
+  // Every row of scores is computed once.
   CHECK(static_cast<std::int64_t>(follower.rows.size()) == s.batch * s.q_heads * s.seq);
   CHECK(std::all_of(follower.rows.begin(), follower.rows.end(),
                     [](const auto& row) { return row.second == 1; }));
-  // No more beyond the causal half than a triangle of each chunk.
+  // Beyond the causal half, only a triangle of each chunk is computed.
   const std::int64_t half = s.seq * (s.seq + 1) / 2;
   CHECK(follower.cells <= s.batch * s.q_heads * (half + s.seq * (chunk.rows - 1) / 2));
   const double products_of_cells =
       (std::is_same_v<Attention, AttentionForward> ? 2.0 : 5.0) * static_cast<double>(s.head_dim);
   CHECK(follower.products == products_of_cells * static_cast<double>(follower.cells));
   CHECK(follower.row_sums == (std::is_same_v<Attention, AttentionForward> ? 0 : 1));
-  // Each product has its plan in the list, each plan of the list is of another kind.
+  // Each GEMM has its plan in the list, and no two plans of the list are alike.
   const std::vector<BatchedGemm> listed = unfused_attention_gemms(op, workspace_of(bytes));
   const auto count_in = [](const std::vector<BatchedGemm>& all, const BatchedGemm& gemm) {
     return std::count_if(all.begin(), all.end(),
@@ -151,7 +151,7 @@ void follow(const Attention& op, std::int64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("attention of matrix products covers every row once within its workspace") {
+TEST_CASE("unfused attention covers every row once within its workspace") {
   for (const AttentionShape& s :
        {AttentionShape{2, 40, 6, 2, 16, 0.25F}, AttentionShape{1, 600, 4, 4, 64, 0.125F},
         AttentionShape{1, 19, 3, 3, 20, 0.2F}, AttentionShape{1, 1, 1, 1, 8, 0.3F},
@@ -189,15 +189,15 @@ TEST_CASE("chunks of attention by the workspace") {
   CHECK(unfused_attention_chunk(op, 256 * row - 1) == Chunk{1, 1, 240});
   CHECK(unfused_attention_chunk(op, 16 * row) == Chunk{1, 1, 16});
   CHECK(unfused_attention_least_bytes(op) == 16 * row);
-  // 512 rows of all would be 96 MiB.
+  // 512 rows of all heads would take 96 MiB.
   CHECK(unfused_attention_workspace_bytes(op) == std::int64_t{64} << 20);
-  // A sequence so long that 64 MiB are not enough: 16 rows, and dK and dV of a head.
+  // This sequence is so long that 64 MiB are not enough: 16 rows, and dK and dV of a head.
   const AttentionShape long_one{1, 1 << 20, 8, 8, 64, 0.125F};
   const AttentionBackward back = operations(long_one, DType::bf16).backward;
   CHECK(unfused_attention_workspace_bytes(back) == unfused_attention_least_bytes(back));
   CHECK(unfused_attention_least_bytes(back) ==
         (std::int64_t{1} << 20) * (16 * (4 + 4 + 2 + 2) + 2 * 64 * 4));
-  // Parts without a small rest: 3 + 3 + 2 + 2 heads would be 4 + 4 + 2.
+  // Shares are balanced: 3 + 3 + 2 + 2 heads, not 4 + 4 + 2.
   const AttentionShape ten{1, 4096, 10, 10, 64, 0.125F};
   CHECK(unfused_attention_chunk(operations(ten, DType::f32).forward, 4 * 256 * 4096 * 4) ==
         Chunk{4, 1, 256});
@@ -205,7 +205,7 @@ TEST_CASE("chunks of attention by the workspace") {
         Chunk{5, 1, 256});
 }
 
-TEST_CASE("the workspace that is planned for a GPU is enough for attention by products") {
+TEST_CASE("the workspace that is planned for a GPU is enough for unfused attention") {
   for (const std::int64_t seq : {1, 100, 2048, 8192, 65536, 131072}) {
     for (const std::int64_t head_dim : {8, 64, 80, 128, 256}) {
       for (const std::int64_t heads : {1, 4, 32}) {

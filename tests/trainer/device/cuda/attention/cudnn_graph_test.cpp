@@ -1,4 +1,4 @@
-// Descriptors of the real cuDNN, which makes them without a GPU too.
+// Descriptors of the real cuDNN, which makes them even without a GPU.
 #include "trainer/device/cuda/attention/cudnn_graph.h"
 
 #include <cuda_runtime_api.h>
@@ -50,7 +50,8 @@ Error error_of(const Run& run) {
 
 }  // namespace
 
-// Of operations by elements and of alignments cuDNN gives nothing back: attention_plans_test.cpp.
+// cuDNN does not give back pointwise operations and alignments; attention_plans_test.cpp checks
+// those.
 TEST_CASE("cuDNN has understood tensors and operations as they were said") {
   TensorGraph graph;
   const std::size_t a = graph.memory(1, Element::bf16, {2, 4, 16, 8}, {1024, 8, 64, 1});

@@ -1,7 +1,7 @@
-// Asks the real cuDNN, without a GPU, what it makes of attention's graphs: which GPUs take them, by
-// which engine, with how much workspace. cuDNN is given the properties of a GPU (tests/data/gpus),
-// and the toolkit's stub in place of a driver: its engines are then chosen and their kernels
-// compiled as for the GPU, until the stub refuses to load them.
+// Asks the real cuDNN, without a GPU, about attention's graphs: which GPUs take them, with which
+// engine and how much workspace. cuDNN gets a GPU's properties (tests/data/gpus), and the toolkit's
+// stub instead of a driver. It then chooses its engines and compiles their kernels as for the GPU,
+// until the stub refuses to load them.
 //
 // With --no-skip it compiles every plan of the table (minutes).
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ namespace {
 struct KnownGpu {
   const char* name;
   int compute_capability;
-  // Heads over 128 elements: in a forward pass all take them, in a backward pass not all.
+  // Heads over 128 elements: every GPU takes them in a forward pass, some in a backward pass.
   bool long_heads_backward;
 };
 constexpr KnownGpu kGpus[] = {
@@ -36,7 +36,7 @@ constexpr AttentionPass kPasses[] = {AttentionPass::forward, AttentionPass::back
 constexpr std::int64_t kHeadDims[] = {64, 80, 96, 112, 128, 256};
 constexpr std::int64_t kKeyHeads[] = {32, 8};
 
-// What is missing, or nothing. The stub answers for libcuda.so.1 from then on.
+// Returns what is missing, or nothing. From then on the stub answers for libcuda.so.1.
 std::string missing() {
   static const std::string reason = [] {
     if (!std::filesystem::exists(TESSERA_CUDA_STUB)) {
@@ -59,7 +59,7 @@ std::string missing() {
     return;                                              \
   }
 
-// One of kGpus as cuDNN is told of it.
+// One of kGpus, described to cuDNN.
 struct Absent {
   explicit Absent(const KnownGpu& known)
       : properties(
@@ -90,7 +90,7 @@ bool is_taken(const KnownGpu& gpu, const AttentionGraphKey& key) {
   return key.head_dim <= 128 || key.pass == AttentionPass::forward || gpu.long_heads_backward;
 }
 
-// A plan of the engine that is tried first.
+// Compiles a plan of the engine that is tried first.
 void check_plan(const KnownGpu& known, const AttentionGraphKey& key) {
   CAPTURE(known.name);
   CAPTURE(to_text(key));
@@ -100,7 +100,7 @@ void check_plan(const KnownGpu& known, const AttentionGraphKey& key) {
   REQUIRE(!configs.empty());
   const PlanAttempt attempt = try_plan(configs.front(), absent.gpu);
   CAPTURE(attempt.message);
-  // What the stub answers to the loading of a kernel, the last step of all.
+  // The stub answers so to the loading of a kernel, the last step of all.
   CHECK(attempt.status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER);
   CHECK(attempt.message.find("cuLibraryLoadData") != std::string::npos);
 }
@@ -176,7 +176,7 @@ TEST_CASE("the planned workspace is enough for sequences, batches and heads of a
         const std::int64_t planned =
             memory::fused_attention_plan_bytes(size_of(key), known.compute_capability);
         CHECK(configs.front().workspace_bytes <= planned);
-        // Nor much more than enough, where it matters.
+        // The bound is not much more than enough, where it matters.
         if (s.seq >= 1000)
           CHECK(planned - configs.front().workspace_bytes <= 2 * memory::kWorkspaceAlignment);
       }
@@ -269,7 +269,7 @@ TEST_CASE("Blackwell's deterministic backward pass is first asked of the engine 
   CHECK(configs[0].engine == 5);
   CHECK(configs[1].engine != 5);
   CHECK(configs[0].workspace_bytes < configs[1].workspace_bytes);
-  // Not so elsewhere, and not where it is no engine at all.
+  // Other GPUs do not have this engine, nor does an index that is no engine at all.
   const Absent a100(kA100);
   for (const EngineConfig& config : attention_configs(graph, backward.pass, a100.gpu))
     CHECK(config.engine != 5);

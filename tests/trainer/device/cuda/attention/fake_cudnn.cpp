@@ -30,7 +30,7 @@ struct Fake {
   cudnnBackendDescriptorType_t type{};
   bool is_final = false;
   std::map<int, Value> values;
-  FakeEngine engine;  // of engines, their configurations and plans
+  FakeEngine engine;  // for engines, their configurations and plans
 };
 
 void demand(bool holds, const std::string& what) {
@@ -301,7 +301,7 @@ cudnnStatus_t finalize(cudnnBackendDescriptor_t raw) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Makes one of the caller's descriptors what the library would make of it.
+// Fills one of the caller's descriptors as the library would.
 Fake& hand_out(void* values, std::int64_t i, const FakeEngine& engine) {
   Fake& f = *fake_of(static_cast<cudnnBackendDescriptor_t*>(values)[i]);
   f.is_final = true;

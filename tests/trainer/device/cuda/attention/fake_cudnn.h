@@ -1,7 +1,6 @@
-// A cuDNN that only keeps what it is told: for programs that are linked with it in place of the
-// library (it defines cudnn() of trainer/device/cuda/libraries/libraries.h), so that each call can
-// be looked at, and engines behave as a test wants. What the real one would refuse is a
-// std::logic_error.
+// A fake cuDNN that records what it is told. Programs link it instead of the library (it defines
+// cudnn() of trainer/device/cuda/libraries/libraries.h), so that tests can look at each call and
+// engines behave as a test wants. It throws std::logic_error for what the real one would refuse.
 #pragma once
 
 #include <cudnn.h>
@@ -19,12 +18,12 @@ namespace tessera::trainer::test {
 struct FakeEngine {
   std::int64_t index = 0;
   std::vector<cuda::Knob> knobs = {};
-  std::int64_t config_bytes = 0;  // of workspace, as its configuration says
-  std::int64_t plan_bytes = 0;    // as its plan does
+  std::int64_t config_bytes = 0;  // workspace according to its configuration
+  std::int64_t plan_bytes = 0;    // workspace according to its plan
   cudnnStatus_t plan_status = CUDNN_STATUS_SUCCESS;
 };
 
-// An operation as it was told, with its tensors.
+// A recorded operation with its tensors.
 struct ToldOperation {
   cuda::Step step = cuda::Step::copy;
   cudnnDataType_t computes_in = CUDNN_DATA_FLOAT;
@@ -37,13 +36,13 @@ struct ToldOperation {
 struct FakeCudnn {
   std::size_t version = 91900;
   cudnnStatus_t create_status = CUDNN_STATUS_SUCCESS;
-  std::vector<FakeEngine> offered;  // by the heuristics, to every graph
+  std::vector<FakeEngine> offered;  // by the heuristics, for every graph
   std::vector<FakeEngine> fixed;    // only by their index and knobs
 
   struct Execution {
     std::int64_t engine = 0;
     std::map<std::int64_t, void*> addresses;
-    std::map<std::int64_t, float> numbers;  // what stands at addresses, of those passed by value
+    std::map<std::int64_t, float> numbers;  // values at the addresses of scalars
     void* workspace = nullptr;
     cudaStream_t stream = nullptr;
   };
@@ -51,7 +50,7 @@ struct FakeCudnn {
   std::vector<std::vector<ToldOperation>> graphs;
   int streams_set = 0;
   int plans_tried = 0;
-  int descriptors = 0;  // that exist
+  int descriptors = 0;  // alive now
   int handles = 0;
 };
 

@@ -39,7 +39,8 @@ void demand(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// Index in a tensor whose dimensions may be shorter: `n` indices of the longer one share one of it.
+// Returns the index in a tensor with shorter dimensions: `n` indices of the longer one share one of
+// it.
 Extents shared_index(const Extents& at, const Extents& dims, const Extents& shorter) {
   Extents in{};
   for (std::size_t i = 0; i < 4; ++i) {
@@ -106,7 +107,7 @@ class Walk {
     const Extents& dims = graph_.tensors[i].dims;
     return values_[i][static_cast<std::size_t>(offset(at, cuda::dense_strides(dims)))];
   }
-  // With dimensions of 1 repeated.
+  // Returns an element, with dimensions of 1 broadcast.
   double repeated(std::size_t i, const Extents& at) const {
     Extents in = at;
     for (std::size_t d = 0; d < 4; ++d) {

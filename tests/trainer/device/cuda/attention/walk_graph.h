@@ -1,5 +1,5 @@
-// Carries a tensor graph out on the CPU, in f64 and operation by operation as it stands: what cuDNN
-// is told, without cuDNN.
+// Evaluates a tensor graph on the CPU, in f64 and operation by operation: what cuDNN is told,
+// without cuDNN.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace tessera::trainer::test {
 
 enum class Rounding { none, as_declared };
 
-// Tensors in memory are in dtype_of(tensor), which may differ from what they are declared as.
+// Tensors in memory have dtype_of(tensor), which may differ from their declared element.
 // as_declared: inner bf16 tensors are rounded too, once each.
 void walk(const cuda::TensorGraph& graph, std::span<const cuda::Binding> bindings,
           const std::function<DType(const cuda::GraphTensor&)>& dtype_of, Rounding rounding);

@@ -21,7 +21,8 @@ template <class T>
 inline constexpr bool kAttention =
     std::is_same_v<T, AttentionForward> || std::is_same_v<T, AttentionBackward>;
 
-// Products by the CPU device, one of a batch after another; only such as were announced.
+// Runs unfused attention: GEMMs by the CPU device, one of a batch after another, and only those
+// that were announced.
 class EmulatedAttention final : public cuda::UnfusedAttention {
  public:
   EmulatedAttention(Device& cpu, const cuda::Launch& launch,
@@ -33,7 +34,7 @@ class EmulatedAttention final : public cuda::UnfusedAttention {
         std::any_of(announced_.begin(), announced_.end(),
                     [&](const cuda::BatchedGemm& other) { return same_plan(op, other); });
     if (!known) throw Error(ExitCode::internal, "attention", "a product was not announced");
-    // A GPU's product may write anywhere in its workspace before it reads its operands.
+    // A GPU's GEMM may write anywhere in its workspace before it reads its operands.
     constexpr std::size_t kSome = 4096;
     const std::size_t some = std::min(kSome, products_.size());
     std::ranges::fill(products_.first(some), std::byte{0xff});
@@ -63,8 +64,8 @@ class EmulatedAttention final : public cuda::UnfusedAttention {
   std::span<std::byte> products_;
 };
 
-// Of a block: what no row of a case is too long for, and what the longest are in part, of f32 and
-// of bf16.
+// Shared memory of a block. With kMuchShared every row of the cases is resident; with kLittleShared
+// the longest rows are so in part, in f32 and in bf16.
 constexpr int kMuchShared = 227 << 10;
 constexpr int kLittleShared = 34 << 10;
 
@@ -90,7 +91,7 @@ class EmulatedDevice final : public Device {
     return workspace_bytes_of(op, attention_);
   }
 
-  // The CPU device's products have room of their own: theirs is no business of a GPU's plan.
+  // The CPU device's GEMMs have their own workspace: it is no part of a GPU's plan.
   void prepare(std::span<const Op> all, std::span<std::byte> workspace) override {
     if (sealed_) throw Error(ExitCode::internal, "prepare", "the device is sealed");
     workspace_ = workspace;

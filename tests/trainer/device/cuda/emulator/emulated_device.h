@@ -1,6 +1,6 @@
-// A device whose own kernels run emulated (trainer/device/cuda/emulator/emulator.h), with matrix
-// products by the CPU device: what of the CUDA device can be run without a GPU. Attention is that
-// of matrix products (trainer/device/cuda/attention/attention_unfused.h).
+// A device that emulates our own kernels (trainer/device/cuda/emulator/emulator.h) and leaves GEMMs
+// to the CPU device: all of the CUDA device that runs without a GPU. Its attention is unfused
+// (trainer/device/cuda/attention/attention_unfused.h).
 #pragma once
 
 #include <memory>
@@ -9,12 +9,11 @@
 
 namespace tessera::trainer::test {
 
-// What attention takes of its workspace: all, or no more than it cannot do without, so that it
-// works in many chunks.
+// How much of its workspace attention uses: all of it, or the least, which means many chunks.
 enum class AttentionWorkspace : bool { all, least };
 
-// Executes at issue, in host memory. multiprocessors: what grids that stride over their work are
-// sized by. One at a time runs.
+// Makes the device. It executes at issue, in host memory. multiprocessors: size of the grids of
+// grid-stride loops. Only one device runs at a time.
 std::unique_ptr<Device> emulated_device(int multiprocessors = 3,
                                         AttentionWorkspace attention = AttentionWorkspace::all);
 

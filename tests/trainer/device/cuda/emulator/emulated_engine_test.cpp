@@ -1,4 +1,4 @@
-// Whole trainings on emulated kernels, against the CPU device.
+// Whole training runs on emulated kernels, against the CPU device.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Model {
   bool fused_gelu = false;
 };
 
-// Rows of packs, but for the MLP's of the second.
+// Rows are whole vectors, except those of the second model's MLP.
 std::vector<Model> models() {
   const model::Shape mpt = {.d_model = 32,
                             .n_layers = 2,
@@ -73,8 +73,8 @@ std::unique_ptr<Training> emulated(Setup setup, int multiprocessors = 3,
                                     emulated_device(multiprocessors, attention));
 }
 
-// Flat buffers by unit, without the bias of keys: it moves all scores of a query alike, so its true
-// gradient is 0, and what AdamW makes of its noise tells nothing.
+// Flat buffers by unit, without the bias of keys: it shifts all scores of a query alike, so its
+// true gradient is 0, and what AdamW makes of the noise means nothing.
 std::vector<std::vector<float>> by_unit(Engine& engine, const char* kind) {
   std::vector<std::vector<float>> units;
   const model::Shape& shape = engine.config().shape;
@@ -93,7 +93,7 @@ std::vector<std::vector<float>> by_unit(Engine& engine, const char* kind) {
   return units;
 }
 
-// What kSteps steps gave.
+// The result of kSteps steps.
 struct Course {
   std::vector<double> losses, norms;
   std::vector<std::vector<float>> begin, gradients, change;  // gradients of the first step
@@ -119,7 +119,7 @@ Course course_of(Training& training) {
   return course;
 }
 
-// How far one course is from another: the largest relative differences, of tensors by unit.
+// The distance between two courses: the largest relative differences of tensors by unit.
 struct Distance {
   double losses = 0, norms = 0, gradients = 0, change = 0;
 };
@@ -159,7 +159,7 @@ TEST_CASE("emulated kernels train as the CPU device does") {
               ", gradient norms ", d.norms, ", gradients ", d.gradients, ", change of parameters ",
               d.change);
       CHECK(d.change > 0);
-      // The bounds that the CPU device is held to against PyTorch (train/reference_test.cpp).
+      // The CPU device is held to the same bounds against PyTorch (train/reference_test.cpp).
       if (precision == Precision::fp32) {
         CHECK(d.losses <= 1e-6);
         CHECK(d.norms <= 1e-5);
@@ -170,8 +170,8 @@ TEST_CASE("emulated kernels train as the CPU device does") {
       CHECK(d.losses <= 2e-3);
       CHECK(d.norms <= 5e-2);
       CHECK(d.gradients <= 5e-2);
-      // AdamW's first steps turn small errors of small gradients into large ones, on either device:
-      // the emulated kernels may be no further from f32.
+      // AdamW's first steps turn small errors of small gradients into large ones on either device,
+      // so the emulated kernels may be no further from f32 than the CPU device.
       const Distance ours = distance_of(course, exact);
       const Distance cpus = distance_of(expected, exact);
       MESSAGE("from f32: change of parameters ", ours.change, ", of the CPU device's ",

@@ -1,5 +1,5 @@
-// The emulator finds planted bugs, each in a process of its own as most end it, and leaves kernels
-// alone that are right.
+// The emulator finds planted bugs and accepts correct kernels. Each kernel runs in its own process,
+// because most bugs end it.
 #include "trainer/device/cuda/emulator/emulator.h"
 
 #include <doctest/doctest.h>
@@ -44,14 +44,14 @@ struct End {
   std::string errors;
 };
 
-// In a child process.
+// Runs the kernel in a child process.
 End end_of(std::string_view name) {
   int pipe[2];
   REQUIRE(::pipe(pipe) == 0);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);  // doctest's would report it as its own
+    std::signal(SIGABRT, SIG_DFL);  // doctest's handler would report it as its own
     ::dup2(pipe[1], STDERR_FILENO);
     run(name, Order::forward);
     ::_exit(0);
@@ -72,7 +72,7 @@ void check_ends_with(std::string_view name, std::string_view message) {
   CHECK(WIFSIGNALED(end.status));
   CHECK(WTERMSIG(end.status) == SIGABRT);
   CHECK_MESSAGE(end.errors.find(message) != std::string::npos, end.errors);
-  // One line, which says whose fault it is.
+  // The message is one line and names the kernel.
   CHECK(end.errors.starts_with("emulator: planted: "));
   CHECK(end.errors.find('\n') == end.errors.size() - 1);
 }
@@ -86,7 +86,7 @@ TEST_CASE("kernels that are right give the same in every order of threads") {
     const std::vector<float> by_warps = run("by warps", order);
     for (std::size_t i = 0; i < x.size(); ++i) {
       CHECK(rotated[i] == x[(i + 37) % x.size()]);
-      // Warp w adds the numbers of warp 7 - w, of which none is warp 1, whose lanes hold their sum.
+      // Warp w adds the numbers of warp 7 - w. Warp 1 is special: its lanes hold their sum.
       const std::size_t warp = i / 32;
       const float other = 32.0F * 32.0F * static_cast<float>(7 - warp) + 31 * 16;
       CHECK(by_warps[i] == (warp > 3 ? x[i] : x[i] + other));
@@ -106,7 +106,7 @@ TEST_CASE("a missing fence and two writes to an address depend on the order, too
     CAPTURE(name);
     const std::vector<float> forward = run(name, Order::forward);
     const bool differs = !same_bits(forward, run(name, Order::reversed));
-    // The lanes of a shuffle wait for each other, so no order of threads shows the first.
+    // Lanes of a shuffle wait for each other, so no order of threads shows the missing fence.
     CHECK(differs == (std::string_view(name) == "same address"));
   }
 }
@@ -125,7 +125,7 @@ TEST_CASE("copies to shared memory are there when they have been waited for, and
   for (std::size_t i = 0; i < x.size(); ++i) {
     const float mirrored = x[x.size() - 1 - i];
     CHECK(all[i] == mirrored);
-    // The second half's numbers, which the first reads, were still on their way.
+    // The copies of the second half, which the first half reads, were still in flight.
     CHECK(std::isnan(part[i]) == (i < half));
     if (i >= half) CHECK(part[i] == mirrored);
     CHECK(std::isnan(none[i]));
@@ -187,7 +187,7 @@ TEST_CASE("the address sanitizer finds an access beyond shared memory") {
   const End end = end_of("shared out of bounds");
   CHECK(WIFEXITED(end.status));
   CHECK(WEXITSTATUS(end.status) != 0);
-  // The undefined-behaviour sanitizer, where it is there too, comes first.
+  // The undefined-behaviour sanitizer, if it is there too, reports first.
   const bool found = end.errors.find("heap-buffer-overflow") != std::string::npos ||
                      end.errors.find("out of bounds for type") != std::string::npos;
   CHECK_MESSAGE(found, end.errors);

@@ -1,5 +1,5 @@
-// Program for the thread sanitizer, which watches the kernels alone: runs a planted kernel, or
-// the cases of the table with every thread of a block in turn.
+// A program for the thread sanitizer, which instruments the kernels alone. It runs a planted
+// kernel, or the cases of the table with every thread of a block in turn.
 //
 //   kernels_tsan planted NAME
 //   kernels_tsan cases        those of TESSERA_CASES, if set: names, one a line
@@ -25,7 +25,7 @@ void run_planted(std::string_view name) {
   planted(name).run(x.data());
 }
 
-// Operations without own kernels would only take time, as the CPU device is not watched.
+// Operations without own kernels would only take time: the CPU device is not instrumented.
 bool is_watched(const Case& c) {
   if (c.slow || c.name.starts_with("gemm") || c.name.starts_with("attention")) return false;
   const char* const names = std::getenv("TESSERA_CASES");
@@ -40,7 +40,7 @@ void run_cases() {
       HostMemory memory;
       run_case(c, dtype, *device, [&](std::int64_t bytes) { return memory(bytes); });
     }
-    std::cout << c.name << std::endl;  // the last one is that of a report
+    std::cout << c.name << std::endl;  // flushed: the last one is that of a report
   }
 }
 

@@ -9,7 +9,7 @@
 namespace tessera::trainer::test {
 namespace {
 
-// Right or wrong, all that a kernel may use.
+// Kernels use these namespaces as real ones do.
 using namespace cuda;            // NOLINT(google-build-using-namespace)
 using namespace cuda::emulated;  // NOLINT(google-build-using-namespace)
 
@@ -27,7 +27,7 @@ void summed(float* x) {
     x[thread()] = block_reduce<kThreads>(x[thread()], 0.0F, Sum{}) / kThreads;
 }
 
-// Warps may go different ways between syncs, and end early after the last.
+// Warps may diverge between syncs, and may end early after the last.
 void by_warps(float* x) {
   SIMT_SHARED(float, all, kThreads);
   float value = x[thread()];
@@ -49,7 +49,8 @@ void unsynced_read(float* x) {
   x[thread()] = all[thread()];
 }
 
-// Half a warp reads what the other half wrote in the instruction before: a shuffle is no fence.
+// Half a warp reads what the other half wrote in the instruction before: a shuffle is no memory
+// fence.
 void shuffle_as_fence(float* x) {
   SIMT_SHARED(float, all, kThreads);
   all[thread()] = x[thread()];
@@ -145,8 +146,9 @@ void too_much_shared(float* x) {
   second[thread()] = x[thread()];
 }
 
-// A group of the first half of the block's numbers and one of the second, by each thread one copy
-// of four of either; kLeft groups may be on their way when it reads them.
+// Copies the first half of the block's numbers in one group and the second half in another; each
+// copying thread copies four numbers of each half. kLeft groups may be in flight when it reads
+// them.
 template <int kLeft>
 void copied(float* x) {
   constexpr int kHalf = kThreads / 2;
@@ -164,7 +166,7 @@ void copied(float* x) {
   x[thread()] = value;
 }
 
-// Not in a group that has ended, so that no wait is for it.
+// The group is not committed, so no wait covers it.
 void open_group(float* x) {
   cp_async(dynamic_shared() + thread() / 4, x + thread() / 4 * 4);
   cp_async_wait<0>();
@@ -185,7 +187,7 @@ void many_copies(float* x) {
   for (int i = 0; i < 65; ++i) cp_async(dynamic_shared(), x);
 }
 
-// Another thread's copies are there after a sync() only.
+// Another thread's copies are visible only after a sync().
 void unsynced_copy(float* x) {
   Vec4* const words = dynamic_shared();
   if (thread() % 4 == 0) cp_async(words + thread() / 4, x + thread());
@@ -209,7 +211,7 @@ void run(float* x) {
   launch("planted", kKernel, Grid{kGridX, kGridY}, kBlock, {}, x);
 }
 
-// With shared memory by the launch.
+// Launches with dynamic shared memory.
 template <void (*kKernel)(float*), unsigned kBytes = kThreads * sizeof(float),
           int kThere = 48 << 10>
 void run_with(float* x) {

@@ -1,5 +1,5 @@
-// Kernels with bugs that the emulator must find, and right ones that look like them: on 256 floats
-// x, which begin as 0, 1, 2, ...
+// Kernels with bugs that the emulator must find, and correct ones that look like them. They work on
+// 256 floats x, which begin as 0, 1, 2, ...
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ struct Planted {
 };
 std::span<const Planted> planted();
 
-// The one of that name; std::logic_error if there is none.
+// Returns the kernel of that name. Throws std::logic_error if there is none.
 const Planted& planted(std::string_view name);
 
 }  // namespace tessera::trainer::test

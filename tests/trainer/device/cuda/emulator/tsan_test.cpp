@@ -1,4 +1,4 @@
-// The thread sanitizer, in a program of its own, finds planted races, and none in the kernels.
+// The thread sanitizer, in its own program, finds planted races and none in the kernels.
 #include <doctest/doctest.h>
 #include <sys/personality.h>
 #include <sys/wait.h>
@@ -22,8 +22,8 @@ End end_of(const char* first, const char* second = nullptr) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // gcc's sanitizer does not start where the kernel spreads addresses wider than it knows. Where
-    // this is not allowed, it may be unnecessary.
+    // gcc's sanitizer does not start if the kernel randomises addresses over a wider range than it
+    // knows. Where the call is not allowed, it may be unnecessary.
     ::personality(ADDR_NO_RANDOMIZE);
     ::setenv("TSAN_OPTIONS", "exitcode=66", 1);
     ::dup2(pipe[1], STDOUT_FILENO);

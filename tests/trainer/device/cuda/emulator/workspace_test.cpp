@@ -1,4 +1,4 @@
-// How a GPU's operations share their workspace, and what is left of a pool beside it.
+// How a GPU's operations share their workspace, and what part of a pool it leaves free.
 #include "trainer/device/cuda/workspace.h"
 
 #include <doctest/doctest.h>
@@ -11,14 +11,14 @@ namespace {
 
 constexpr std::int64_t kProducts = memory::kGemmWorkspaceBytes;
 
-// Sizes and addresses alone are looked at.
+// Only sizes and addresses matter here.
 std::span<std::byte> span_of(std::int64_t address, std::int64_t bytes) {
   return {reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(bytes)};
 }
 
 }  // namespace
 
-TEST_CASE("attention by products and the products themselves have parts of their own") {
+TEST_CASE("unfused attention and the GEMMs that it launches have separate parts") {
   constexpr std::int64_t kBase = 1 << 20;
   for (const std::int64_t attention : {0, 1, 255, 256, 257, 1000, 1 << 26}) {
     CAPTURE(attention);
@@ -52,7 +52,7 @@ TEST_CASE("what is left of a pool beside the workspace is its larger end") {
   CHECK(left(9984, 16) == Part{0, 9984});
   CHECK(left(0, 10000).second == 0);
   CHECK(left(0, 9999).second == 0);
-  // Elsewhere, or none.
+  // The workspace lies elsewhere, or there is none.
   CHECK(left(10000, 500) == Part{0, 10000});
   CHECK(left(-600, 600) == Part{0, 10000});
   CHECK(free_around(pool, {}).size() == pool.size());

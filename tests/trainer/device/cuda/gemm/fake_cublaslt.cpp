@@ -26,7 +26,7 @@ const FakeAlgorithm* known(const cublasLtMatmulAlgo_t& algorithm) {
   return found != gpu().algorithms.end() ? &*found : nullptr;
 }
 
-// A cublasLtHandle_t is opaque: the address of something of ours.
+// A cublasLtHandle_t is opaque: here it is the address of this variable.
 int handle_target = 0;
 
 cublasStatus_t create(cublasLtHandle_t* handle) {
@@ -165,7 +165,7 @@ void store(void* data, cudaDataType_t type, std::int64_t index, float value) {
       static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-// GELU's tanh form and its slope, as they are written in papers, in f64.
+// GELU's tanh form and its slope, as papers write them, in f64.
 double tanh_part(double x) {
   return std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x));
 }
@@ -180,7 +180,7 @@ double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
 }
 
-// What happens to a sum before it is stored as an element of D.
+// What happens to a sum before it is stored in D.
 class Epilogue {
  public:
   Epilogue(cublasLtMatmulDesc_t operation, const Matrix& d) {

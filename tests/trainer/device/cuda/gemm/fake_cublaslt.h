@@ -1,9 +1,8 @@
-// cuBLASLt without a GPU: descriptors are the real library's; heuristics and products are made up.
-// The product is what the documentation says of descriptors, by loops over host memory:
-// column-major D = alpha op(A) op(B) + beta C (+ bias along D's rows), with a batch, and of the
-// epilogues GELU by tanh, with its argument as an auxiliary matrix, and the gradient that goes with
-// it. So whoever hands over descriptors and pointers gets the result that a GPU would give for
-// them.
+// A fake cuBLASLt that needs no GPU: the real library's descriptors, made-up heuristics and GEMMs.
+// A GEMM does what the documentation says of its descriptors, by loops over host memory:
+// column-major D = alpha op(A) op(B) + beta C (+ bias along D's rows), with a batch and with two
+// epilogues, tanh GELU with its argument as an auxiliary matrix, and GELU's gradient. So a caller
+// that passes correct descriptors and pointers gets the result that a GPU would give.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace tessera::trainer::test {
 
-// One that the heuristics know, in their order.
+// An algorithm that the heuristics know, in their order.
 struct FakeAlgorithm {
   int id = 0;
   double seconds = 1e-3;  // of a launch
@@ -41,7 +40,7 @@ struct FakeGpu {
   std::vector<FakeAlgorithm> algorithms{{.id = 66}};
   cublasStatus_t create = CUBLAS_STATUS_SUCCESS;
   cublasStatus_t heuristic = CUBLAS_STATUS_SUCCESS;
-  bool computes = true;  // else launches take time and write nothing
+  bool computes = true;  // false: launches take time and write nothing
 
   int handles = 0;   // created and not destroyed
   int searches = 0;  // of heuristics
@@ -49,11 +48,11 @@ struct FakeGpu {
   std::vector<FakeLaunch> launches;
 };
 
-// The one that the functions work on; as new.
+// Resets and returns the one GPU that the functions work on.
 FakeGpu& new_fake_gpu();
 cuda::CublasLt fake_cublas_lt();
 
-// What the heuristics give for it.
+// Returns the algorithm as the heuristics give it.
 cublasLtMatmulAlgo_t fake_algorithm(int id);
 
 }  // namespace tessera::trainer::test

@@ -1,4 +1,4 @@
-// What the tests of GEMM plans share: a made-up GPU with trials on it, and a shape.
+// What the tests of GEMM plans share: a fake GPU with trials on it, and a shape.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ namespace tessera::trainer::test {
 
 inline constexpr std::int64_t kWorkspaceBytes = 1 << 20;
 
-// Host memory of the alignment that devices give.
+// Host memory with the alignment of device memory.
 class Memory {
  public:
   explicit Memory(std::size_t bytes) : storage_(bytes + cuda::kGemmAlignment) {
@@ -38,7 +38,7 @@ class Memory {
   std::span<std::byte> bytes_;
 };
 
-// Trials whose clock is the made-up GPU's.
+// Trials whose clock is the fake GPU's.
 class FakeTrials : public cuda::GemmTrials {
  public:
   explicit FakeTrials(const FakeGpu& gpu, std::int64_t most_bytes = std::int64_t{1} << 24)

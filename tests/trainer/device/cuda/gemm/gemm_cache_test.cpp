@@ -43,7 +43,7 @@ GemmCacheEntry entry(std::uint64_t number, double us = 10) {
   return {.algorithm = algorithm(number), .us = us, .is_first = number == 1};
 }
 
-// The number of the algorithm that a cache finds, or 0.
+// Returns the number of the algorithm that a cache finds, or 0.
 std::uint64_t found(const GemmCache& cache, const std::string& shape) {
   const GemmCacheEntry* entry = cache.find(shape);
   return entry != nullptr ? entry->algorithm.data[0] >> 56 : 0;
@@ -159,7 +159,8 @@ TEST_CASE("damaged lines and those of another version cost one note and are gone
   GemmCache(path, h200()).add({{"m1", entry(1)}, {"m2", entry(2)}, {"m3", entry(3)}});
   auto lines = lines_of(path);
   REQUIRE(lines.size() == 3);
-  // A digit of an algorithm that flipped; a line of tomorrow, whose seal holds; half a line.
+  // Damaged lines: a flipped digit of an algorithm, a line of a later version whose seal holds,
+  // half a line.
   lines[1][lines[1].find("algorithm") + 20] ^= 1;
   const std::string tomorrow = seal(R"({"gemm":2,"gpu":"NVIDIA H200, 132 SMs"})");
   write(path, lines[0] + "\n" + lines[1] + "\n" + tomorrow + "\n" + lines[2] + "\n" +
@@ -327,7 +328,7 @@ TEST_CASE(
   CHECK(gemm_table_hash(roomier, table) == hash);
   GemmMachine other = h200();
   other.cublaslt = "13.2.0";
-  // The same letters in a row, parted elsewhere.
+  // The same letters in a row, split elsewhere.
   GemmMachine parted = h200();
   parted.gpu += parted.cublaslt.substr(0, 1);
   parted.cublaslt.erase(0, 1);

@@ -26,12 +26,11 @@ std::size_t index_of(std::vector<GemmTiming> timings) {
   return decision->index;
 }
 
-// A made-up GPU: each candidate has its time of a launch; what comes on top of it may depend on
-// what was launched before.
+// A fake GPU: each candidate has its time of a launch, and drift slows what follows.
 struct Machine {
   std::vector<double> launch_seconds;  // negative: refuses
   std::map<std::size_t, int> refuse_after;
-  double drift = 0;  // share by which each second of work slows all that follows
+  double drift = 0;  // slowdown of all that follows, per second of work
   std::vector<double> noise = {0};
   double cold_seconds = 0;
 
@@ -110,8 +109,8 @@ TEST_CASE("timing finds the fastest through noise of 20 %, drift and cold first 
 }
 
 TEST_CASE("a GPU that slows down while it is measured changes no choice between equals") {
-  // Timed one after another, the later would look slower by far more than 2 %, and the first of
-  // them, were it measured last, would be left.
+  // Timed one after another, the later candidates would look slower by far more than 2 %; the
+  // first, were it measured last, would lose.
   Machine machine{.launch_seconds = std::vector<double>(8, 1e-3), .drift = 2.0};
   CHECK(index_of(machine.time(0.3)) == 0);
 }
@@ -119,7 +118,7 @@ TEST_CASE("a GPU that slows down while it is measured changes no choice between 
 TEST_CASE("candidates take turns, each round starting with another") {
   Machine machine{.launch_seconds = {1e-3, 1e-3, 1e-3}};
   machine.time(0.03);
-  // After a cold and an estimating launch of each.
+  // The order of launches after one cold and one estimating launch of each.
   std::vector<std::size_t> order;
   for (std::size_t i = 6; i < machine.calls.size(); ++i) order.push_back(machine.calls[i].first);
   REQUIRE(order.size() >= 9);
@@ -156,7 +155,7 @@ TEST_CASE("where three rounds of all cost too much, the slowest go without, neve
   CHECK(timings[4].seconds.empty());
   CHECK(timings[5].seconds.empty());
   CHECK(index_of(timings) == 2);
-  // Twelve launches to estimate, three of two candidates at least.
+  // Twelve launches estimate, and at least three time two candidates.
   CHECK(machine.busy <= 0.3 + 0.144 + 1e-9);
 }
 
@@ -195,7 +194,7 @@ TEST_CASE("a single candidate, none, or none that runs is no trouble") {
   CHECK(Machine{}.time(0.1).empty());
   Machine refusing{.launch_seconds = {-1, -1}};
   CHECK_FALSE(choose_of(refusing.time(0.1)));
-  // A clock that says nothing: not an endless loop.
+  // A clock that stands still must not cause an endless loop.
   Machine clockless{.launch_seconds = {0, 0}};
   CHECK_FALSE(choose_of(clockless.time(0.1)));
   Machine broken{.launch_seconds = {kNaN, 1e-3}};

@@ -56,11 +56,11 @@ struct Layout {
   std::int64_t stride = 0;
 };
 
-// The epilogue's argument, column-major as D.
+// The epilogue's auxiliary matrix, column-major like D.
 struct Aux {
   cudaDataType_t type = CUDA_R_16BF;
   std::int64_t ld = 0;
-  std::uintptr_t address = 256;  // that stands for its alignment
+  std::uintptr_t address = 256;  // stands for its alignment
 };
 
 struct Expected {
@@ -72,7 +72,7 @@ struct Expected {
   std::optional<cudaDataType_t> bias = std::nullopt;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   std::optional<Aux> aux = std::nullopt;
-  std::uint32_t reductions = 2;  // in the compute type
+  std::uint32_t reductions = 2;  // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
   std::uint32_t first_alignment = 256, second_alignment = 256, result_alignment = 256;
 };
 

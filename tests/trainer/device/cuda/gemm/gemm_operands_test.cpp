@@ -43,7 +43,7 @@ bool is_aligned(const void* data, int alignment) {
   return address % bytes == 0 && (alignment == 256 || address % (2 * bytes) != 0);
 }
 
-// Finite, and not farther out than a few million normal numbers are.
+// Returns whether all are finite and no larger than a few million normal numbers get.
 bool are_moderate(const std::vector<float>& numbers) {
   return std::ranges::all_of(numbers, [](float x) { return std::abs(x) < 7; });
 }
@@ -148,7 +148,7 @@ TEST_CASE("sets of operands share no byte, stay in their memory and are aligned 
     CHECK(all.front().begin >= memory.bytes().data());
     CHECK(all.back().end <= memory.bytes().data() + memory.bytes().size());
     for (std::size_t i = 1; i < all.size(); ++i) CHECK(all[i - 1].end <= all[i].begin);
-    // What one round touches is beyond the cache four times, and not much more than needed.
+    // One round touches four times the cache, and not much more than needed.
     CHECK(static_cast<std::int64_t>(sets.size()) * gemm_set_bytes(s) >= 4 * kCache);
     CHECK(static_cast<std::int64_t>(sets.size() - 1) * gemm_set_bytes(s) < 4 * kCache);
   }
@@ -200,7 +200,7 @@ TEST_CASE("random numbers are normal in both dtypes, and finite however they are
   std::vector<float> wide(f32.size() / 4);
   std::memcpy(wide.data(), f32.data(), 4 * wide.size());
   check_normal(wide);
-  // bf16 is the f32 number, rounded: within half of one part in 2^7 of the number's power of two.
+  // A bf16 number is the f32 number, rounded: within half of one part in 2^7 of its power of two.
   int wrong = 0;
   for (std::size_t i = 0; i < wide.size(); ++i)
     wrong += std::abs(numbers[i] - wide[i]) <= std::abs(wide[i]) / 256 ? 0 : 1;

@@ -1,4 +1,4 @@
-// Which algorithms plans take, on a made-up GPU (fake_cublaslt.h), and what they keep of it.
+// Which algorithms plans take on a fake GPU (fake_cublaslt.h), and what they keep of it.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ TEST_CASE("deterministic takes the first of the heuristics: no launch, no clock,
   bench.options.cache = folder / "gemm.jsonl";
   FakeTrials trials(bench.gpu);
   {
-    // A file in which the other was chosen, by a run that timed.
+    // The cache file holds another choice, made by a run that timed.
     GemmPlans plans(bench.lt, false);
     bench.prepare(plans, {linear()}, &trials);
     CHECK(plans.choices()[0].algorithm == 2);
@@ -60,12 +60,12 @@ TEST_CASE("only what fits the workspace and adds in f32 and a fixed order is a c
       {.id = 4, .reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, .split_k = 4}};
   CHECK(chosen(linear()) == 4);
   CHECK(chosen(wide) == 4);
-  // Parts kept in the output's dtype are rounded twice, but not in f32.
+  // Split-k parts kept in the output's dtype are rounded twice, but not if that is f32.
   bench.gpu.algorithms[3].reduction = CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
   CHECK(chosen(wide) == 4);
   bench.gpu.algorithms.push_back({.id = 5});
   CHECK(chosen(linear()) == 5);
-  // Where k is in one part nothing is added up.
+  // Without split-k nothing is added up.
   bench.gpu.algorithms = {{.id = 6, .reduction = CUBLASLT_REDUCTION_SCHEME_INPLACE, .split_k = 1}};
   CHECK(chosen(linear()) == 6);
 
@@ -108,7 +108,7 @@ TEST_CASE("where an algorithm is refused at its launch, the next takes its place
   REQUIRE(bench.gpu.launches.size() == 1);
   CHECK(bench.gpu.launches[0].algorithm == 3);
 
-  // None is launched; and what is no refusal stops at once.
+  // No algorithm launches; an error that is no refusal stops at once.
   for (FakeAlgorithm& each : bench.gpu.algorithms) each.launch = CUBLAS_STATUS_NOT_SUPPORTED;
   CHECK(code_of([&] { plans.launch_first(op, nullptr); }) == ExitCode::unsupported);
   bench.gpu.algorithms[2].launch = CUBLAS_STATUS_EXECUTION_FAILED;
@@ -116,7 +116,7 @@ TEST_CASE("where an algorithm is refused at its launch, the next takes its place
   CHECK(code_of([&] { plans.launch_first(op, nullptr); }) == ExitCode::failed);
 }
 
-TEST_CASE("an operand that lies in the workspace of products is never launched") {
+TEST_CASE("an operand that lies in the workspace of GEMMs is never launched") {
   Bench bench;
   GemmPlans plans(bench.lt, false);
   bench.prepare(plans, {linear()});
@@ -161,7 +161,7 @@ TEST_CASE("a measurement leaves the first heuristic for one that is clearly fast
         "number 3 of 4 (the first: 1000.0 us)");
   CHECK(trials.filled == std::vector{DType::bf16, DType::f32, DType::bf16});
   CHECK(trials.is_within);
-  // Four times the cache, in turns.
+  // The operands take four times the cache, in turn.
   CHECK(static_cast<std::int64_t>(trials.results.size()) * gemm_set_bytes(f32) >= 4 << 16);
   CHECK(trials.given_back == 1);
   CHECK(bench.gpu.clock <= 3 * bench.options.seconds + 1e-9);
@@ -244,7 +244,7 @@ TEST_CASE("a choice is kept: the next run launches nothing, searches nothing and
     CHECK(plans.choices()[0].source == GemmSource::timed);
   }
   CHECK(bench.gpu.handles == 0);
-  // Were it timed again, the other would win.
+  // If it were timed again, the other one would win.
   bench.gpu.algorithms[1].seconds = 2e-3;
   bench.gpu.launches.clear();
   bench.gpu.searches = 0;

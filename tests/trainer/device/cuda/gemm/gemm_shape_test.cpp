@@ -13,7 +13,7 @@ using namespace tessera::trainer::cuda;
 
 namespace {
 
-// Of addresses that nobody reads.
+// Returns a tensor at an address that nobody reads.
 Tensor at(std::uintptr_t address, DType dtype, std::int64_t rows, std::int64_t cols,
           std::int64_t ld) {
   return {reinterpret_cast<void*>(address), dtype, rows, cols, ld};

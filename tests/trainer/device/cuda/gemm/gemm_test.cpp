@@ -1,5 +1,5 @@
-// Plans of matrix products on a made-up GPU (fake_cublaslt.h). That its results are those of the
-// CPU device shows that descriptors, pointers and factors mean our operations.
+// GEMM plans on a fake GPU (fake_cublaslt.h). If its results are those of the CPU device,
+// descriptors, pointers and factors mean our operations.
 #include "trainer/device/cuda/gemm/gemm.h"
 
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// Whole numbers so small that sums of k up to 16 of their products are exact, even in bf16.
+// Returns whole numbers so small that sums of up to 16 products are exact, even in bf16.
 float whole_number(std::uint64_t i) {
   return static_cast<float>((i * 2654435761U >> 7) % 7) - 3;
 }
@@ -49,7 +49,7 @@ float number(std::span<const std::byte> bytes, DType dtype, std::size_t i) {
   return std::bit_cast<float>(bits);
 }
 
-// A matrix of whole numbers, gaps between rows too.
+// A matrix of whole numbers, in the gaps between rows too.
 struct Numbers {
   Memory memory;
   Tensor tensor;
@@ -64,7 +64,7 @@ struct Numbers {
   std::vector<std::byte> copy() const { return {memory.bytes().begin(), memory.bytes().end()}; }
 };
 
-// The operation's D and all between its rows, by the CPU device.
+// Returns the operation's D, gaps included, as the CPU device computes it.
 std::vector<std::byte> on_cpu(const Gemm& op, const Numbers& d) {
   const auto device = cpu_device(1);
   const std::vector<Op> all{op};
@@ -126,7 +126,8 @@ TEST_CASE("every kind of product computes what the CPU device does") {
   CHECK(count == 64);
 }
 
-// Not bit by bit: exponentials are the CPU device's on one side, the C library's on the other.
+// The results differ in bits: one side has the CPU device's exponentials, the other the C
+// library's.
 TEST_CASE("products with a GELU compute what the CPU device does, and their argument to the bit") {
   Bench bench;
   const std::int64_t m = 13;
@@ -143,7 +144,7 @@ TEST_CASE("products with a GELU compute what the CPU device does, and their argu
           Numbers a(dtype, transpose_a ? k : m, transpose_a ? m : k, 3, 1);
           const Numbers b(dtype, transpose_b ? n : k, transpose_b ? k : n, 0, 2);
           const Numbers bias(dtype, 1, n, 0, 3);
-          // Sums of a few units, where a GELU bends.
+          // The sums are a few units, where a GELU bends.
           for (std::size_t i = 0; i < static_cast<std::size_t>(a.tensor.rows * a.tensor.ld); ++i)
             set_number(a.memory.bytes(), dtype, i, number(a.memory.bytes(), dtype, i) / 8);
           const Numbers expected(dtype, m, n, 3, 4);
@@ -208,7 +209,7 @@ TEST_CASE("trials of a product with a GELU have an argument of their own") {
 TEST_CASE(
     "a batch multiplies matrix by matrix, of heads side by side and factors that are shared") {
   Bench bench;
-  // Three heads of queries in packed rows, one of keys: scores of each head behind one another.
+  // Three query heads in packed rows, one of keys: the scores of the heads follow each other.
   const std::int64_t rows = 6;
   const std::int64_t heads = 3;
   const std::int64_t dim = 4;
@@ -227,7 +228,7 @@ TEST_CASE(
                         .stride_b = 0,
                         .stride_d = rows * rows};
   GemmPlans plans(bench.lt, false);
-  // And what they make of values, back in packed rows.
+  // Their products with values go back into packed rows.
   const Numbers v(DType::f32, rows, dim, 1, 4);
   const Numbers out(DType::f32, rows, heads * dim, 3, 5);
   const GemmShape back{.m = rows,

@@ -57,7 +57,7 @@ TEST_CASE(
     for (const DType dtype : {DType::f32, DType::bf16}) {
       CAPTURE(bytes_of(dtype));
       std::vector<std::byte> bytes;
-      // The last on one multiprocessor: grids that stride give the same bits for any number.
+      // The last runs on one multiprocessor: grid-stride loops give the same bits for any number.
       for (const Order order : {Order::forward, Order::reversed, Order::random}) {
         CAPTURE(static_cast<int>(order));
         cuda::emulator::options().order = order;

@@ -1,5 +1,5 @@
 // What the table of cases does not reach: long rows, many heads, numbers that are not finite, and
-// what becomes of what the loader never makes.
+// inputs that the loader never makes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ bool all_finite(const Values& x) {
   return std::all_of(x.begin(), x.end(), [](double value) { return std::isfinite(value); });
 }
 
-// The scores of a sequence's last queries, with NaN where they must not be read, and what softmax
-// makes of them.
+// The scores of a sequence's last queries, NaN where they must not be read, and the results of
+// softmax.
 struct ScoreRows {
   AttentionShape s;
   std::int64_t rows;
@@ -38,7 +38,8 @@ struct ScoreRows {
   std::int64_t ld = (s.seq + 7) / 8 * 8;
 
   std::int64_t all_rows() const { return s.q_heads * rows; }
-  // f(row of the matrices, head, query, key) of all that is seen, `other` elsewhere.
+  // Fills a matrix with f(row of the matrices, head, query, key) where the query sees the key, and
+  // with `other` elsewhere.
   template <class F>
   Values map(double other, F f) const {
     Values values(static_cast<std::size_t>(all_rows() * ld), other);
@@ -64,7 +65,7 @@ struct ScoreRows {
                  slope * static_cast<double>(key - query);
         });
   }
-  // As lse [heads, seq] has them, `other` for the queries that are not here.
+  // Fills a statistic [heads, seq], with `other` for the queries that are not here.
   template <class F>
   Values statistics(double other, F of_row) const {
     Values values(static_cast<std::size_t>(s.q_heads * s.seq), other);
@@ -83,7 +84,7 @@ struct ScoreRows {
   }
 };
 
-// More heads than one launch takes, and rows of more keys than a few threads are for.
+// More heads than one launch takes, and rows long enough for the wide blocks.
 const ScoreRows kManyHeads{{1, 20, 300, 300, 8, 0.5F, 8}, 3};
 const ScoreRows kManyKeys{{1, 4203, 2, 2, 8, 2.0F, 0}, 3};
 
@@ -119,7 +120,7 @@ TEST_CASE("softmax of many heads and of many keys, what is masked neither read n
       for (const DType dtype : {f32, bf16}) {
         CAPTURE(bytes_of(dtype));
         const double tolerance = dtype == f32 ? 2e-6 : 4e-3;
-        // f32 in place, as attention has it.
+        // f32 in place, as attention does it.
         const auto matrix = [&](const Values& values) {
           return bench.in(f32, at.all_rows(), at.ld, values);
         };
@@ -189,7 +190,7 @@ TEST_CASE("one score that is not finite makes its row NaN and no other") {
   });
 }
 
-// Rows of more than a thread's first pack, so that the bad one may be any thread's.
+// Rows are longer than one vector a thread, so that the bad logit may be any thread's.
 TEST_CASE("the loss sees every logit that is not finite, and ignores classes that cannot be") {
   with_bench([](Bench& bench) {
     constexpr std::int64_t kCols = 8200;
@@ -218,11 +219,11 @@ TEST_CASE("the loss sees every logit that is not finite, and ignores classes tha
         CHECK_FALSE(std::isfinite(loss_of(some, 17)));
       }
     }
-    // Behind the vocabulary nothing counts.
+    // Nothing beyond the vocabulary counts.
     Values behind = logits;
     behind[kVocab] = kNaN;
     CHECK(loss_of(behind, 17) == loss_of(logits, 17));
-    // All classes but two impossible: threads that see none of the two add nothing.
+    // All classes but two are impossible: threads that see neither of the two add nothing.
     Values two(kCols, -kInfinity);
     two[17] = 1;
     two[5000] = 3;
@@ -231,7 +232,7 @@ TEST_CASE("the loss sees every logit that is not finite, and ignores classes tha
     CHECK(gradient[5000] == doctest::Approx(1 / (1 + std::exp(-2.0))));
     CHECK(gradient[17] == doctest::Approx(-1 / (1 + std::exp(-2.0))));
     CHECK(std::count(gradient.begin(), gradient.end(), 0.0) == kCols - 2);
-    // A target that the loader never makes.
+    // The loader never makes this target.
     CHECK(std::isnan(loss_of(logits, kVocab)));
     CHECK(std::isnan(loss_of(logits, std::numeric_limits<std::int32_t>::max())));
   });

@@ -1,5 +1,5 @@
-// A library that has the name of one of cuDNN's and tells a version, and has none of the functions
-// that do something. As libcudnn itself (without a version) it must not be called at all.
+// A library with the name of one of cuDNN's parts. It tells a version and has no functions that do
+// anything. As libcudnn itself (without a version) it must not be called at all.
 #include <cstddef>
 #include <cstdlib>
 

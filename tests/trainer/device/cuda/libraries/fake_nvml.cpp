@@ -1,4 +1,4 @@
-// A library of NVML's C interface with two GPUs.
+// A library with NVML's C interface and two GPUs.
 #include "tests/trainer/device/cuda/libraries/fake_nvml.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Opens NVIDIA's libraries in a process of its own, whose environment says where they are, and
-// prints what came of it. Needs no GPU (cudnn_support_test.cpp says how).
+// prints the result. Needs no GPU (cudnn_support_test.cpp says how).
 //
 //   libraries_probe plan               by libraries.h, up to a compiled plan of attention
 //   libraries_probe nvrtc FILE         that file alone, and compiles a kernel

@@ -1,8 +1,8 @@
-// Which of NVIDIA's libraries are taken where several lie, and that the parts of one come from one
-// place, whatever the loader would take.
+// Which of NVIDIA's libraries are taken if there are several, and that the parts of one come from
+// one place, whatever the loader would take.
 //
-// Programs that open them run in an environment of their own, some without the loader's cache: in
-// it this machine's toolkit may be, which another has only as a folder.
+// Programs that open them run in an environment of their own, some without the loader's cache: this
+// machine's toolkit may be in that cache, which another machine has only as a folder.
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <doctest/doctest.h>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 namespace {
 
 const fs::path kToolkit = TESSERA_CUDA_LIBRARY_FOLDER;
-// Of fake_cudnn_part.cpp: 9.10.2 for CUDA 13, 9.19.0 for CUDA 12, 9.99.0 for this CUDA.
+// Versions of fake_cudnn_part.cpp: 9.10.2 for CUDA 13, 9.19.0 for CUDA 12, 9.99.0 for this CUDA.
 const fs::path kOld = fs::path(TESSERA_FAKE_CUDNN_FOLDER) / "old";
 const fs::path kOtherCuda = fs::path(TESSERA_FAKE_CUDNN_FOLDER) / "other_cuda";
 const fs::path kGood = fs::path(TESSERA_FAKE_CUDNN_FOLDER) / "good";
@@ -55,7 +55,7 @@ struct Setting {
   bool without_cache = false;  // of the loader
 };
 
-// The loader of this program, which starts others without its cache.
+// Returns this program's loader, which starts others without its cache.
 std::string loader_path() {
   const std::vector<fs::path> found = open_files("ld-linux");
   REQUIRE(found.size() == 1);
@@ -79,8 +79,8 @@ bool has(const CommandResult& result, const std::string& text) {
   return result.out.find(text) != std::string::npos;
 }
 
-// What the stub of a driver answers to the loading of a kernel, the last step of all: everything
-// that cuDNN opens was there, and it compiled.
+// The driver stub answers so to the loading of a kernel, the last step of all: cuDNN found
+// everything it opens, and compiled.
 void check_compiled(const CommandResult& result) {
   CAPTURE(result.out);
   CAPTURE(result.err);
@@ -104,7 +104,7 @@ std::vector<fs::path> opened(const CommandResult& result, const std::string& beg
   return files;
 }
 
-// With all of cuDNN from the toolkit.
+// Checks that all of cuDNN comes from the toolkit.
 void check_toolkit_cudnn(const CommandResult& result) {
   check_compiled(result);
   const std::vector<fs::path> files = opened(result, "libcudnn");
@@ -113,7 +113,7 @@ void check_toolkit_cudnn(const CommandResult& result) {
     CHECK(fs::canonical(file.parent_path()) == fs::canonical(kToolkit));
 }
 
-// The toolkit's files whose names begin so, as links in a folder.
+// Links the toolkit's files whose names begin so into a folder.
 void link_toolkit(const fs::path& folder, const std::vector<std::string>& beginnings) {
   for (const std::string& beginning : beginnings) {
     const std::vector<fs::path> files = files_beside(kToolkit / "any", beginning);
@@ -140,7 +140,7 @@ TEST_CASE("a cuDNN that is too old or for another CUDA is passed over, and nothi
                               (kOtherCuda / "libcudnn.so.9").string(), kForOtherCuda,
                               (alone / "libcudnn.so.9").string()));
   CHECK(open_files("libcudnn") == std::vector{kGood / "libcudnn.so.9"});
-  // These do stay where they are opened plainly, as the real one does.
+  // Opened plainly, these do stay open, as the real one does.
   dlclose(dlopen((kOld / "libcudnn_graph.so.9").c_str(), RTLD_LAZY));
   CHECK(open_files("libcudnn_graph") == std::vector{kOld / "libcudnn_graph.so.9"});
 }
@@ -175,7 +175,7 @@ TEST_CASE("libraries of another version are named where the right one is missing
                             "TESSERA_CUDA_LIBRARIES, or use gpu: cpu",
                             named.path().string(), nvidia.string(), newer.string(),
                             older.string()));
-  // Without anything else there is nothing to be named.
+  // If there is no other version, none is named.
   CHECK(message_of([] { require_library("libtesseraLt.so.13", {}); }).find("there is") ==
         std::string::npos);
 }
@@ -184,7 +184,7 @@ TEST_CASE("the run-time compiler compiles where its built-ins are not where the 
   const test::TemporaryFolder folder;
   link_toolkit(folder.path(), {"libcublasLt.so.", "libcudnn", "libnvrtc"});
   const Setting setting{.libraries = folder.path().string(), .loader = {}, .without_cache = true};
-  // They are not, so that the compiler by itself finds none beside it.
+  // The built-ins are elsewhere, so the compiler by itself finds none beside it.
   const CommandResult plain = probe(setting, {"nvrtc", (folder / "libnvrtc.so.13").string()});
   CAPTURE(plain.out);
   CHECK(has(plain, "nvrtcCompileProgram 7"));
@@ -214,7 +214,7 @@ TEST_CASE("cuDNN's parts come from its own folder though LD_LIBRARY_PATH leads t
   for (const char* part : {"graph", "heuristic", "engines_precompiled", "engines_runtime_compiled"})
     fs::copy_file(kGood / "libcudnn_graph.so.9", foreign / fmt::format("libcudnn_{}.so.9", part));
   const Setting setting{.libraries = {}, .loader = foreign.path().string()};
-  // cuDNN by itself takes them, and dies of them.
+  // cuDNN by itself opens the wrong parts and dies of it.
   const CommandResult plain = probe(setting, {"cudnn", (kToolkit / "libcudnn.so.9").string()});
   CHECK(plain.exit_code > 128);
   CHECK_FALSE(has(plain, "cudnnBackendCreateDescriptor"));
@@ -246,7 +246,7 @@ TEST_CASE("a cuDNN without one of its parts, or with one of another's, is refuse
   CHECK(has(without, unsupported + (folder / "libcudnn.so.9").string() +
                          ": its parts are not to be used together; " + broken.string() + ": "));
 
-  // It asks for its parts by their whole versions first, which is not the name that they tell.
+  // It asks for its parts by their full versions first, and that is not the name they tell.
   const test::TemporaryFolder foreign;
   const fs::path graph = foreign / fmt::format("libcudnn_graph.so.{}.{}.{}", CUDNN_MAJOR,
                                                CUDNN_MINOR, CUDNN_PATCHLEVEL);

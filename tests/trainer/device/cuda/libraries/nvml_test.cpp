@@ -1,5 +1,4 @@
-// The driver's figures, from a library of NVML's interface that these tests bring themselves: where
-// there is no GPU the real one cannot be opened.
+// The driver's figures, from a fake NVML library: without a GPU the real one cannot be opened.
 #include "trainer/device/cuda/libraries/nvml.h"
 
 #include <doctest/doctest.h>
@@ -17,7 +16,7 @@ using namespace tessera::trainer::cuda;
 
 namespace {
 
-// The library is found by the folders that TESSERA_CUDA_LIBRARIES names.
+// Opens the library in the folders that TESSERA_CUDA_LIBRARIES names.
 std::unique_ptr<Nvml> open_fake() {
   ::setenv("TESSERA_CUDA_LIBRARIES", TESSERA_FAKE_NVML_FOLDER, 1);
   auto nvml = Nvml::open();
@@ -70,7 +69,7 @@ TEST_CASE(
   watcher.begin();
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   const GpuWatch seen = watcher.end();
-  // Clocks alternate between two values, as does power.
+  // Clocks and power alternate between two values.
   CHECK(seen.samples >= 3);
   CHECK(seen.sm_clock_min_mhz == 1200);
   REQUIRE(seen.sm_clock_mean_mhz.has_value());

@@ -1,4 +1,4 @@
-// What is said where no GPU is, and that libraries are found where they may be.
+// What is said if there is no GPU, and where libraries are found.
 #include "trainer/device/cuda/libraries/presence.h"
 
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ TEST_CASE("without a GPU the reason is told, and how else to go on") {
   const GpuPresence presence = gpu_presence();
   CHECK(presence.is_built);
   CHECK(presence.cuda.starts_with("1"));
-  if (!presence.names.empty()) return;  // a machine with one
+  if (!presence.names.empty()) return;  // this machine has one
   CHECK(presence.why_none != "");
   try {
     open_gpu({});
@@ -45,7 +45,7 @@ TEST_CASE("a GPU that the build has no code for is told before anything is launc
   CHECK(cuda::no_code_reason(usual, 75).value() ==
         "its compute capability is 7.5, this trainer has code for 8.0 and newer; a GPU from Ampere "
         "(A100) on");
-  // That of this build.
+  // The architectures of this build.
   const std::vector<std::string> built = gpu_presence().architectures;
   REQUIRE_FALSE(built.empty());
   CHECK_FALSE(cuda::no_code_reason(built, 90));
@@ -64,7 +64,7 @@ TEST_CASE("libraries are looked for in the named folders first, and in Python's 
   REQUIRE(folders.size() >= 4);
   CHECK(folders[0] == "/first");
   CHECK(folders[1] == "/second");
-  CHECK(folders[2].empty());  // the loader's own way
+  CHECK(folders[2].empty());  // the loader's own search
   const auto has = [&](const fs::path& wanted) {
     return std::ranges::find(folders, wanted) != folders.end();
   };
