@@ -30,7 +30,7 @@ class Checker {
     if (t.dtype == DType::i32) fail(name, "is i32, not a floating dtype");
   }
 
-  // A view of that shape and dtype.
+  // Requires a view of that shape and dtype, aligned to its elements.
   void view(std::string_view name, const Tensor& t, std::int64_t rows, std::int64_t cols,
             DType dtype) const {
     if (!t) fail(name, "is missing");
@@ -145,7 +145,8 @@ void rules(const AttentionBackward& o, const Checker& c) {
   c.view("row_sum", o.row_sum, o.lse.rows, o.lse.cols, o.lse.dtype);
 }
 
-// Dtype of the branches beside a residual stream: bf16 fit to f32 too, else the stream's own.
+// Returns the dtype of the branches beside a residual stream: bf16 may go with f32, otherwise it is
+// the stream's own.
 DType branch_dtype(const Tensor& residual, const Tensor& branch) {
   const bool wide = residual.dtype == DType::f32 && branch.dtype == DType::bf16;
   return wide ? DType::bf16 : residual.dtype;

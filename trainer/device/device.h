@@ -2,8 +2,8 @@
 // model.
 //
 // Life: allocate the pools of the plan -> prepare every operation of the run -> seal -> steps.
-// After seal nothing is allocated or prepared. All calls come from one thread; nothing in a step
-// blocks the host but host_wait.
+// After seal nothing is allocated or prepared. All calls come from one thread; in a step only
+// host_wait blocks the host.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace tessera::trainer {
 
 enum class Phase : std::uint8_t { forward, recompute, backward, update };
 
-// Which part of the step an operation belongs to, for profiles and traces.
+// The part of the step that an operation belongs to, for profiles and traces.
 struct Tag {
   std::int16_t unit = 0;
   std::int16_t microbatch = 0;
@@ -44,49 +44,50 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
 
-  // Set-up. allocate: 256-byte aligned, lives as long as the device, content undefined; once per
-  // pool of the plan; Error(oom or host_oom) if it cannot be had.
+  // Set-up. allocate returns memory aligned to 256 bytes that lives as long as the device; its
+  // content is undefined. Called once for each pool of the plan. Error(oom or host_oom) if there is
+  // not enough.
   virtual std::byte* allocate(Pool pool, std::int64_t bytes) = 0;
-  // Bytes of scratch that prepare needs for `op` alone; the plan holds the largest once.
+  // Returns the scratch bytes that `op` needs; the plan holds the largest once.
   virtual std::int64_t workspace_bytes(const Op& op) const = 0;
-  // All that will ever be run, the short last microbatch too. Error(unsupported) for what the
-  // device cannot do, and if `workspace` is too small. A GPU wants the same workspace in every
-  // call; it runs some of the operations to load their kernels, and times algorithms in its
-  // memory: what its pools hold is undefined afterwards.
+  // Prepares all operations that will ever run, the short last microbatch's too. Error(unsupported)
+  // for what the device cannot do, and if `workspace` is too small. A GPU needs the same workspace
+  // in every call. It runs some of the operations to load their kernels, and times algorithms in
+  // its memory: afterwards the content of its pools is undefined.
   virtual void prepare(std::span<const Op> all, std::span<std::byte> workspace) = 0;
   virtual void seal() = 0;
 
-  // A step. Work of one stream runs in order; streams are ordered by events only.
+  // A step. Work of one stream runs in order; only events order streams.
   virtual void run(Stream stream, const Op& op,
                    Tag tag) = 0;  // Error(internal) if sealed and not prepared
   virtual void copy(Stream stream, void* dst, const void* src, std::int64_t bytes) = 0;
   virtual void record(Stream stream, Event event) = 0;
   virtual void wait(Stream stream, Event event) = 0;
 
-  // For the step loop alone.
+  // Only the step loop calls it.
   virtual void host_wait(Event event) = 0;
   virtual double seconds(Event from, Event to) = 0;  // between two recorded events
 };
 
-// Executes each operation at once, in the order of issue: streams are names, record and wait are
-// only checked. threads: of OpenMP and OpenBLAS, 1 or more.
+// Makes the CPU device. It executes each operation at once, in the order of issue: streams are only
+// names, record and wait are only checked. threads: of OpenMP and OpenBLAS, 1 or more.
 std::unique_ptr<Device> cpu_device(int threads);
 
-// The highest rate of f32 GEMMs here (docs/formulas.md, "Peaks"): the best of several square ones
-// on random data, for about `seconds`.
+// The highest rate of f32 GEMMs here (docs/formulas.md, "Peaks"): the best of several square sizes
+// on random data, measured for about `seconds`.
 struct GemmPeak {
   double tflops = 0;
   double cpu_share =
       0;  // CPU time that the threads got / that they wanted: below 1, others ran here
-  // "measured: f32 GEMM, 2 threads", and what a busy machine did to it.
+  // Returns "measured: f32 GEMM, 2 threads", and what a busy machine did to it.
   std::string source(int threads) const;
   bool is_undisturbed() const { return cpu_share >= 0.9; }
 };
 GemmPeak measure_gemm_peak(int threads, double seconds);
 
-// The OpenBLAS core type (OPENBLAS_CORETYPE, read when the program starts) that suits a CPU of this
-// vector ISA, if `chosen` was made for older ones; else "". Without arguments: for this CPU and
-// what the library has chosen here.
+// Returns the OpenBLAS core type that suits a CPU of this vector ISA (OPENBLAS_CORETYPE, read when
+// the program starts) if `chosen` was made for older CPUs; otherwise "". Without arguments: for
+// this CPU and what the library has chosen here.
 std::string better_blas_core(std::string_view chosen, std::string_view vector_isa);
 std::string better_blas_core();
 

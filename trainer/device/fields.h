@@ -1,12 +1,12 @@
-// Every field of every operation, for what treats all operations alike. A structured binding names
-// them, so a field that is added to an operation and not here does not compile.
+// Every field of every operation, for code that treats all operations alike. A structured binding
+// names them, so a field that is added to an operation and not here does not compile.
 #pragma once
 
 #include "trainer/device/ops.h"
 
 namespace tessera::trainer {
 
-// visit_fields(op, f): f(fields...).
+// visit_fields(op, f) calls f(fields...).
 template <class F>
 void visit_fields(const AttentionShape& o, F&& f) {
   const auto& [batch, seq, q_heads, kv_heads, head_dim, scale, alibi_bias_max] = o;

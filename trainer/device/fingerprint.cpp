@@ -8,8 +8,9 @@
 namespace tessera::trainer {
 namespace {
 
-// Multiplication by an odd constant and a shift are both invertible, so each state depends on all
-// words before; two states with other constants make an accidental match out of reach.
+// Multiplying by an odd constant and xor with a shift are both invertible, so each state depends on
+// all words before. Two states with different constants make an accidental match practically
+// impossible.
 std::uint64_t mix(std::uint64_t state, std::uint64_t word, std::uint64_t factor) {
   state = (state ^ word) * factor;
   return state ^ (state >> 29);

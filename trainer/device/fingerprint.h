@@ -1,5 +1,5 @@
-// 128 bits that stand for an operation's whole value, so that a run can tell without touching the
-// heap whether an operation was prepared.
+// A 128-bit hash of an operation's whole value. With it a run can tell, without touching the heap,
+// whether an operation was prepared.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Of a trainer that was built where no CUDA toolkit is.
+// The functions of gpu.h for a trainer that was built without a CUDA toolkit.
 #include "lib/base/error.h"
 #include "trainer/device/gpu.h"
 

@@ -13,12 +13,12 @@ std::int64_t bytes(const Tensor& t) {
   return t ? t.rows * t.cols * bytes_of(t.dtype) : 0;
 }
 
-// An output that is added to is read as well.
+// An accumulated output is read as well.
 std::int64_t bytes(const Tensor& t, bool accumulate) {
   return bytes(t) * (accumulate ? 2 : 1);
 }
 
-// Multiply-adds of one product of the causal half, counted as 2 FLOPs each: half of 2 S^2 D.
+// FLOPs of one product of the causal half: half of 2 S^2 D, where a multiply-add counts 2.
 double attention_product_flops(const AttentionShape& s) {
   return static_cast<double>(s.batch) * static_cast<double>(s.q_heads) *
          static_cast<double>(s.seq) * static_cast<double>(s.seq) * static_cast<double>(s.head_dim);
@@ -64,11 +64,11 @@ Cost cost_of(const ActForward& o) {
 Cost cost_of(const ActBackward& o) {
   return {0, bytes(o.x) + bytes(o.dy) + bytes(o.dx)};
 }
-// Of the tables, only the rows that are looked up, as if all tokens of the batch differed.
+// Of the table, only the looked-up rows count, as if all tokens of the batch differed.
 Cost cost_of(const Embed& o) {
   return {0, bytes(o.tokens) + 2 * bytes(o.y)};
 }
-// Rows of a table that is added to are read and written where there is a token.
+// Rows of an accumulated table are read and written where there is a token.
 Cost cost_of(const EmbedBackward& o) {
   Tensor added = o.dtable;
   added.rows = std::min(o.dtable.rows, o.dy.rows);

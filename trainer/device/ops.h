@@ -33,7 +33,7 @@ struct Tensor {
   explicit operator bool() const { return data != nullptr; }
 };
 
-// One of each on the device a run. Copied in at each step, by slot.
+// One of each on the device for a run. Copied in at each step, by slot.
 struct StepInputs {
   float lr = 0;
   float weight_decay =
@@ -53,15 +53,15 @@ struct StepState {
   std::int32_t not_finite = 0;  // 1: loss or norm is NaN or infinite, and AdamW leaves all as it is
 };
 
-// What a product does to its sums, in f32 and before it rounds them.
+// What a GEMM does to its sums, in f32 and before it rounds them.
 enum class GemmEpilogue : std::uint8_t {
   none,
   gelu,   // pre = op(A) op(B) (+ bias), D = gelu_tanh of it: of the f32 sum, not of what pre holds
   dgelu,  // D = gelu_tanh'(pre) op(A) op(B): the slope at what pre holds, times the f32 sum
 };
 
-// Elements that a pre's leading dimension is a multiple of, and bytes that its address is: what a
-// GPU's library asks for.
+// A pre's leading dimension is a multiple of so many elements and its address of so many bytes: a
+// GPU's library demands it.
 inline constexpr std::int64_t kPreElements = 8;
 inline constexpr std::int64_t kPreAlignment = 16;
 
@@ -100,9 +100,9 @@ struct AttentionShape {
   float alibi_bias_max = 0;
 };
 
-// Slope of one of `heads` heads of queries (ALiBi, Press et al. 2022, as MPT has it): 2^(-bias_max
-// (head + 1) / heads) if heads is a power of two; else of the next power's slopes every second one,
-// from the second, then from the first.
+// Returns the slope of one of `heads` query heads (ALiBi, Press et al. 2022, as MPT has it):
+// 2^(-bias_max (head + 1) / heads) if heads is a power of two. Otherwise the slopes are every
+// second one of the next power's, from the second on, then from the first on.
 double alibi_slope(std::int64_t head, std::int64_t heads, double bias_max);
 
 // Rotary positions, in place on the q and k columns of qkv: in each head, the pair x[i], x[i + D/2]
@@ -124,29 +124,30 @@ struct AttentionForward {
   Tensor qkv, out, lse;
 };
 
-// dqkv as qkv, each element rounded once, of keys and values after the sum over their heads of
-// queries. row_sum [batch * q_heads, seq] f32 scratch: sum over head_dim of dout * out.
+// dqkv is laid out like qkv; each element is rounded once, those of keys and values after the sum
+// over their query heads. row_sum [batch * q_heads, seq] f32 scratch: sum over head_dim of dout *
+// out.
 struct AttentionBackward {
   AttentionShape shape;
   Tensor qkv, out, lse, dout, dqkv, row_sum;
 };
 
-// sum = x + add (rounded to its dtype, may be x itself; without `add` sum is not written and x is
-// normalised); y = norm(sum) * gain + bias, of the sum as it is stored. mean (layernorm) and rstd
+// sum = x + add, rounded to its dtype; it may be x itself. Without `add` sum is not written and x
+// is normalised. y = norm(sum) * gain + bias, of the sum as it is stored. mean (layernorm) and rstd
 // [1, rows] f32. gain, bias [1, cols] in the dtype of x.
 //
-// Or the residual stream is wide: x, sum, gain and bias f32 beside add and y bf16. Then the sum is
-// that of f32 and y alone is rounded to bf16.
+// A wide residual stream has x, sum, gain and bias in f32 beside add and y in bf16. Its sum is f32
+// and only y is rounded to bf16.
 struct NormForward {
   model::Norm kind = model::Norm::layernorm;
   float eps = 1e-5F;
   Tensor x, add, sum, y, gain, bias, mean, rstd;
 };
 
-// dsum = (dsum_in, if given) + the norm's gradient, one rounding; dsum may be dsum_in. `sum` is the
+// dsum = (dsum_in, if given) + the norm's gradient, rounded once; dsum may be dsum_in. `sum` is the
 // normalised tensor of the forward pass. dgain, dbias [1, cols] f32; partials: f32 scratch,
-// norm_partials(sum) elements. Of a wide residual stream: sum, gain, dsum_in and dsum f32 beside dy
-// bf16.
+// norm_partials(sum) elements. A wide residual stream has sum, gain, dsum_in and dsum in f32 beside
+// dy in bf16.
 struct NormBackward {
   model::Norm kind = model::Norm::layernorm;
   Tensor dy, dsum_in, sum, gain, mean, rstd, dsum, dgain, dbias, partials;
@@ -172,9 +173,9 @@ struct Embed {
 };
 
 // dtable[v] (+)= sum of dy[t] over the t with tokens[t] = v, in the order of `order`: no atomics,
-// same bits always; without dtable it is not trained. order [1, rows] i32: row numbers sorted by
-// token, then row; starts [1, table rows + 1] i32: where each token's begin. dpositions[p] (+)= sum
-// over the sequences, if given. Both f32 (f64).
+// always the same bits. Without dtable the table is not trained. order [1, rows] i32: row numbers
+// sorted by token, then row; starts [1, table rows + 1] i32: where each token's rows begin in
+// `order`. dpositions[p] (+)= sum over the sequences, if given. Both f32 (f64).
 struct EmbedBackward {
   Tensor order, starts, dy, dtable, dpositions;
   std::int64_t seq = 0;
@@ -183,15 +184,15 @@ struct EmbedBackward {
 };
 
 // logits [rows, padded vocab] become, in place, dlogits = (softmax - one-hot) * inv_tokens; columns
-// from `vocab` on are no classes and become 0. targets [1, rows] i32, negative: no loss in this
-// row. row_loss [1, rows] f32.
+// from `vocab` on are no classes and become 0. targets [1, rows] i32; a negative one means no loss
+// in this row. row_loss [1, rows] f32.
 struct CrossEntropy {
   Tensor logits, targets, row_loss;
   std::int64_t vocab = 0;
   const StepInputs* in = nullptr;
 };
 
-// state->loss (+)= inv_tokens * sum of row_loss, summed in f64 in fixed order.
+// state->loss (+)= inv_tokens * sum of row_loss, summed in f64 in a fixed order.
 struct SumLoss {
   Tensor row_loss;
   const StepInputs* in = nullptr;
@@ -199,21 +200,21 @@ struct SumLoss {
   bool accumulate = false;
 };
 
-// dst (+)= src in dst's dtype; shapes equal. A sum is formed in the wider compute dtype of the two
-// and rounded once.
+// dst (+)= src in dst's dtype; shapes are equal. An accumulation is summed in the wider compute
+// dtype of the two and rounded once.
 struct Cast {
   Tensor src, dst;
   bool accumulate = false;
 };
 
-// partials[i], i < squared_norm_partials(x), hold the sum of squares of x in f64, by parts of fixed
+// partials[i], i < squared_norm_partials(x), get the sums of squares of x in f64, by parts of fixed
 // size.
 struct SquaredNorm {
   Tensor x;
   double* partials = nullptr;
 };
 
-// Norm of all parts, clip factor and finiteness into state.
+// Writes the norm of all parts, the clip factor and finiteness to state.
 struct FinishNorm {
   const double* partials = nullptr;
   std::int64_t count = 0;
@@ -234,8 +235,8 @@ struct AdamW {
   const StepState* state = nullptr;
 };
 
-// dst[i] = mean + stddev * normal(seed, first_index + i): counter-based, so equal on every device
-// and split.
+// dst[i] = mean + stddev * normal(seed, first_index + i): counter-based, so it is equal on every
+// device and for every split.
 struct Init {
   Tensor dst;  // ld = cols; bf16: the f32 numbers, rounded
   float mean = 0;
@@ -250,15 +251,16 @@ using Op = std::variant<Gemm, BiasGrad, Rope, AttentionForward, AttentionBackwar
 
 const char* op_name(const Op& op);  // "gemm", "attention_forward", ...
 
-// The only source of executed FLOPs and of bytes for GB/s. A multiply-add counts 2; attention
-// counts the causal half of its products, 2 forward and 5 backward.
+// The only source of executed FLOPs and of bytes for GB/s. A multiply-add counts 2. Attention
+// counts the causal half of its products: 2 forward and 5 backward.
 struct Cost {
   double matmul_flops = 0;
   std::int64_t bytes = 0;  // read and written at least
 };
 Cost cost(const Op& op);
 
-// The only source of the race checker and of the plan's overlap test: byte ranges read and written.
+// The byte ranges that an operation reads and writes: the only source of the race checker and of
+// the plan's overlap test.
 struct Access {
   std::vector<std::span<const std::byte>> reads;
   std::vector<std::span<const std::byte>> writes;

@@ -1,4 +1,4 @@
-// The cuts of lib/memory/parts.h by their names here.
+// The parts of lib/memory/parts.h under trainer's namespace.
 #pragma once
 
 #include "lib/memory/parts.h"

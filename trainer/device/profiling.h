@@ -1,9 +1,9 @@
-// A device that hands everything on to another one and, while it is switched on, measures each
-// operation and copy: an event before and one after it on its stream, and what the device says lies
-// between the two. Switched off it costs a virtual call.
+// A device that forwards everything to another one and, while it is switched on, measures each
+// operation and copy: it records an event before and after it on its stream and asks the device for
+// the time between. Switched off it costs a virtual call.
 //
-// Measured steps may block the host and allocate: they are no benchmark. Where streams run beside
-// each other (a GPU), so do what they are measured to take.
+// Measured steps may block the host and allocate: they are no benchmark. Where streams run side by
+// side (a GPU), measured times overlap too.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace tessera::trainer {
 
-// What an operation's time counts as.
+// The class that an operation's time counts as.
 enum class OpClass : std::uint8_t {
   gemm,
   attention,
@@ -24,10 +24,10 @@ enum class OpClass : std::uint8_t {
   offload,       // copies on Stream::copy
 };
 
-// All operations of one name and phase.
+// The total of all operations of one name and phase.
 struct OpTotal {
   std::string_view name;   // op_name(), or "copy"
-  std::string_view phase;  // "forward", "recompute", "backward", "update"; of copies ""
+  std::string_view phase;  // "forward", "recompute", "backward", "update"; "" for copies
   OpClass kind = OpClass::memory_bound;
   std::int64_t count = 0;
   double seconds = 0;
@@ -37,13 +37,14 @@ struct OpTotal {
 
 class ProfilingDevice final : public Device {
  public:
-  // The upper half of the events: Error(internal) if who uses the device records one of them.
+  // Profiling uses the upper half of the events: Error(internal) if the device's user records one
+  // of them.
   static constexpr Event kFirstEvent = kEvents / 2;
 
   explicit ProfilingDevice(Device& device) : device_(device) {}
 
   void begin();
-  // Waits for what was measured since begin(), in order of first use.
+  // Waits for everything measured since begin() and returns the totals in order of first use.
   std::vector<OpTotal> end();
 
   const DeviceInfo& info() const override { return device_.info(); }
@@ -70,7 +71,7 @@ class ProfilingDevice final : public Device {
   Device& device_;
   bool on_ = false;
   std::vector<OpTotal> totals_;
-  std::vector<std::size_t> pending_;  // totals_ of the operations that hold a pair of events
+  std::vector<std::size_t> pending_;  // indices into totals_ of operations with open events
 };
 
 }  // namespace tessera::trainer

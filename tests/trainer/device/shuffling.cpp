@@ -1,4 +1,4 @@
-// Queues by stream, and a choice among their heads.
+// Shuffling: a queue for each stream, and a choice among their heads.
 #include "tests/trainer/device/shuffling.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 using RecordId = std::uint64_t;  // in order of issue, from 1
 
 struct Command {
-  RecordId after = 0;          // a wait for this record if not 0; else
+  RecordId after = 0;          // a wait for this record if not 0; otherwise work
   std::function<void()> work;  // what it does, and its name
   std::string what;
 };
@@ -67,7 +67,7 @@ class ShufflingDevice final : public Shuffling {
     waiting_.emplace(id, Record{stream, event});
     issue(stream, "record", [this, stream, event, id] {
       waiting_.erase(id);
-      // If the event was recorded anew meanwhile, this record's time is nobody's to ask.
+      // If the event was recorded again meanwhile, nobody can ask for this record's time.
       if (last_[event] == id) inner_.record(stream, event);
     });
   }
@@ -119,12 +119,12 @@ class ShufflingDevice final : public Shuffling {
     while (!has_run(id)) step(seed_ == 8 ? needed(id) : choose());
   }
 
-  // The stream that must go on before the record can run.
+  // Returns the stream that must go on before the record can run.
   std::size_t needed(RecordId id) {
     for (;;) {
       const auto stream = static_cast<std::size_t>(waiting_.at(id).stream);
       if (can_run(stream)) return stream;
-      // Records bind to earlier ones only, so this ends.
+      // Waits bind to earlier records only, so the walk ends.
       if (running_[stream]) fail();
       id = queues_[stream].front().after;
     }
@@ -153,7 +153,7 @@ class ShufflingDevice final : public Shuffling {
     queues_[stream].pop_front();
     --pending_;
     if (command.after != 0) return;
-    struct Running {  // its stream stays where it is until the work is done, or has failed
+    struct Running {  // clears the stream's mark when the work is done or fails
       std::optional<std::string>& what;
       ~Running() { what.reset(); }
     } running{running_[stream]};
@@ -185,8 +185,8 @@ class ShufflingDevice final : public Shuffling {
   std::array<std::optional<std::string>, kStreams> running_;  // what a stream is in the middle of
   std::int64_t pending_ = 0;
   RecordId records_ = 0;
-  std::array<RecordId, kEvents> last_{};          // issued for each event
-  std::unordered_map<RecordId, Record> waiting_;  // issued and not run
+  std::array<RecordId, kEvents> last_{};          // last issued for each event
+  std::unordered_map<RecordId, Record> waiting_;  // issued, not run yet
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Vector clocks over streams and host, and a map of byte ranges to their last accesses.
+// Vector clocks (Fidge 1988) over the streams and the host, and a map of byte ranges
+// to their last accesses.
 #include "tests/trainer/device/tracing.h"
 
 #include <fmt/format.h>
@@ -85,7 +86,7 @@ std::string to_text(const Race& race) {
 
 void Trace::touch(Stream stream, const Ranges& reads, const Ranges& writes, std::string_view what,
                   std::optional<Tag> tag) {
-  // Issued work comes after all that the host has done and waited for.
+  // Issued work comes after everything that the host has done and waited for.
   join(clocks_[index_of(stream)], clocks_[kHost]);
   access(index_of(stream), reads, writes, what, tag);
 }
@@ -137,7 +138,7 @@ void Trace::access(std::size_t actor, const Ranges& reads, const Ranges& writes,
   for (const auto& range : writes) write(actor, range, use);
 }
 
-// Afterwards no piece reaches over `at`.
+// Splits the piece that contains `at`, so that a piece begins there.
 void Trace::split(std::uintptr_t at) {
   auto after = pieces_.upper_bound(at);
   if (after == pieces_.begin()) return;
@@ -149,7 +150,7 @@ void Trace::split(std::uintptr_t at) {
 
 void Trace::check_write(std::size_t actor, std::uintptr_t begin, std::uintptr_t end,
                         const Piece& piece, const Use& use, bool second_writes) {
-  // Numbers of other actors that a clock has not reached are of accesses that may still run.
+  // An access of another actor whose number the clock has not reached may still be running.
   if (piece.write.number > clocks_[actor][piece.writer]) {
     found(piece.writer, piece.write, true, actor, use, second_writes, begin, end);
   }
@@ -162,7 +163,7 @@ void Trace::read(std::size_t actor, std::span<const std::byte> range, const Use&
   split(at);
   split(end);
   for (auto next = pieces_.lower_bound(at); at < end;) {
-    if (next == pieces_.end() || next->first > at) {  // not touched before
+    if (next == pieces_.end() || next->first > at) {  // not accessed before
       Piece fresh;
       fresh.end = next == pieces_.end() ? end : std::min(end, next->first);
       fresh.reads[actor] = use;
@@ -196,7 +197,8 @@ void Trace::write(std::size_t actor, std::span<const std::byte> range, const Use
     }
     next = pieces_.erase(next);
   }
-  // What is ordered after this write is ordered after all that was before it.
+  // What is ordered after this write is ordered after everything before it, so the history starts
+  // anew.
   Piece fresh;
   fresh.end = end;
   fresh.writer = actor;
@@ -210,7 +212,7 @@ void Trace::found(std::size_t first, const Use& first_use, bool first_writes, st
   const auto known = std::find(current_.begin(), current_.end(), Key{first, first_use.number});
   const auto bytes = static_cast<std::int64_t>(end - begin);
   if (known != current_.end()) {
-    // Races of one access lie together at the end of what is kept.
+    // Races of one access lie together at the end of the kept ones.
     const auto later = static_cast<std::size_t>(current_.end() - known);
     const auto number = static_cast<std::size_t>(race_count_) - later;
     if (number >= races_.size()) return;
@@ -282,10 +284,11 @@ class TracingDevice final : public Device {
   }
   void seal() override { inner_.seal(); }
 
-  // Written down before it runs, so that a race is known also if it makes the operation fail.
+  // The access is recorded before it runs, so that a race is known even if it makes the operation
+  // fail.
   void run(Stream stream, const Op& op, Tag tag) override {
     Access all = access(op);
-    // All streams share the one workspace, and its content is each operation's own.
+    // All streams share the one workspace, and each operation overwrites it.
     const auto scratch =
         std::min(static_cast<std::size_t>(inner_.workspace_bytes(op)), workspace_.size());
     if (scratch > 0) all.writes.emplace_back(workspace_.first(scratch));

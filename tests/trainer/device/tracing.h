@@ -1,15 +1,16 @@
-// Finds what a schedule leaves to chance: two accesses to the same bytes, at least one of them a
-// write, on two streams (or on a stream and the host) that no event orders. Such a pair is a
-// failure even where the device happened to run it in the right order, as the CPU always does.
+// Finds races in a schedule: two accesses to the same bytes, at least one of them a write, on two
+// streams (or on a stream and the host) that no event orders. Such a pair is a failure even if the
+// device happened to run it in the right order, as the CPU always does.
 //
-// The order is that of CUDA. Work of one stream runs in order of issue. `record` marks all that its
-// stream was given before; `wait` puts that before all that its stream is given afterwards, and
-// means the record last issued for the event, or nothing if there was none. Issued work comes after
-// all that the host did before it was issued; `host_wait` puts a record before all that the host
-// does afterwards. Nothing else orders anything, `seconds` and `seal` neither.
+// The order is that of CUDA. Work of one stream runs in order of issue. `record` marks everything
+// that its stream was given before; `wait` puts that before everything that its stream is given
+// afterwards. It refers to the record last issued for the event, or to nothing if there was none.
+// Issued work comes after everything that the host did before it was issued; `host_wait` puts a
+// record before everything that the host does afterwards. Nothing else orders anything, not even
+// `seconds` and `seal`.
 //
-// A Trace only remembers addresses and reads no memory, so what is freed and allocated again at the
-// same place is the same place. One Trace for one device and one thread.
+// A Trace remembers addresses and reads no memory: memory that is freed and allocated again at the
+// same place is the same place. One Trace serves one device and one thread.
 #pragma once
 
 #include <array>
@@ -30,35 +31,35 @@ namespace tessera::trainer {
 struct Race {
   struct Side {
     std::optional<Stream> stream;  // none: the host
-    std::string what;              // "gemm", "copy", or what touch and host_access were told
+    std::string what;              // "gemm", "copy", or what touch and host_access were given
     std::optional<Tag> tag;
     std::int64_t number = 0;  // of its stream's (the host's) traced accesses, from 1
     bool writes = false;
   };
   Side first, second;  // in order of issue
-  // What both touch in these ways: the first contiguous piece, and how many bytes in all.
+  // What both access in these ways: the first contiguous piece, and the bytes of all pieces.
   std::span<const std::byte> overlap;
   std::int64_t bytes = 0;
   std::string place;  // the piece in words: "bytes 0 to 255 of the device pool"
 };
 
 using tessera::to_text;  // of enumerations: what follows must not hide it
-// One line: who does what to which bytes, and which wait would order it.
+// Returns one line: who does what to which bytes, and which wait would order it.
 std::string to_text(const Race& race);
 
 class Trace {
  public:
   using Ranges = std::vector<std::span<const std::byte>>;
 
-  // Keeps the first `max_races` races, and counts all.
+  // Keeps the first `max_races` races and counts all.
   explicit Trace(std::size_t max_races = 100) : max_races_(max_races) {}
 
-  // What a stream does that is no operation: the collectives of a communicator.
+  // Records what a stream does that is no operation: the collectives of a communicator.
   void touch(Stream stream, const Ranges& reads, const Ranges& writes, std::string_view what,
              std::optional<Tag> tag = {});
-  // What the host reads and writes itself, at once: pinned memory.
+  // Records what the host itself reads and writes at once: pinned memory.
   void host_access(const Ranges& reads, const Ranges& writes, std::string_view what);
-  // Names bytes in the text of races; the smallest range that holds them is named.
+  // Names bytes for the text of races; the smallest named range that holds them counts.
   void name(std::span<const std::byte> range, std::string_view what);
 
   void record(Stream stream, Event event);
@@ -66,18 +67,19 @@ class Trace {
   void host_wait(Event event);
 
   // A race is a pair of accesses, however many bytes and ways it has. After a race the later write
-  // stands for both, so that one missing wait does not come back in all that follows.
+  // stands for both, so that one missing wait is not reported again by everything that follows.
   std::span<const Race> races() const { return races_; }
   std::int64_t race_count() const { return race_count_; }
-  // Operations, copies, touches and host accesses seen; a test that saw none has tested nothing.
+  // Returns the operations, copies, touches and host accesses seen. A test that saw none has tested
+  // nothing.
   std::int64_t accesses() const;
-  // The kept races, a line each, then how many more there are; "" without races.
+  // Returns the kept races, a line each, then how many more there are; "" without races.
   std::string text() const;
 
  private:
   static constexpr std::size_t kHost = kStreams;
   static constexpr std::size_t kActors = kStreams + 1;
-  // What has happened, as the number of each actor's last access that is known to be over.
+  // A vector clock: the number of each actor's last access that is known to be over.
   using Clock = std::array<std::int64_t, kActors>;
 
   struct Use {
@@ -114,19 +116,20 @@ class Trace {
   std::array<Clock, kActors> clocks_{};
   std::array<std::optional<Clock>, kEvents> events_;
   Pieces pieces_;
-  std::set<std::string, std::less<>> names_;  // of accesses
+  std::set<std::string, std::less<>> names_;  // what accesses do, each text once
   struct Named {
     std::uintptr_t begin, end;
     std::string what;
   };
   std::vector<Named> named_;  // ranges
   std::vector<Race> races_;
-  std::vector<Key> current_;  // races of the access in hand
+  std::vector<Key> current_;  // races of the current access
   std::int64_t race_count_ = 0;
 };
 
-// Hands everything to `inner` and writes it down in `trace`: operations as access() declares them,
-// with the workspace of those that need some; copies. Names the pools. Both must outlive it.
+// Makes a device that forwards everything to `inner` and records it in `trace`: copies, and
+// operations as access() declares them, with the workspace of those that need some. It names the
+// pools. Both must outlive it.
 std::unique_ptr<Device> tracing(Device& inner, Trace& trace);
 
 }  // namespace tessera::trainer

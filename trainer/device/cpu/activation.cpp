@@ -1,4 +1,4 @@
-// Activations, element by element. Rounded once: y; dx (both halves for swiglu).
+// Activations, element by element. Rounded once: y; dx (both halves for SwiGLU).
 #include "trainer/device/cpu/operations.h"
 #include "trainer/device/cpu/typed.h"
 

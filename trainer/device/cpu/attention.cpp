@@ -1,4 +1,5 @@
-// Causal attention, the forward pass, by tiles (attention_tiles.h).
+// Causal attention, the forward pass, by tiles (attention_tiles.h) with an online softmax, as in
+// FlashAttention (Dao et al. 2022).
 //
 // Rounding: scores and P stay in f32 (f64), also for bf16. Rounded once, when stored: out, lse.
 // Sums run over keys in ascending order, so the bits do not depend on the number of threads.
@@ -72,8 +73,8 @@ std::int64_t attention_workspace_bytes(const AttentionForward& op, int threads) 
   return threads * forward_scratch(op.shape) * compute_bytes(op.qkv.dtype);
 }
 
-// Tiles are dealt in turn, ascending in even heads and descending in odd ones, so that the threads'
-// sums of lengths are near each other.
+// Tiles go to threads in turn, ascending in even heads and descending in odd ones, so that each
+// thread gets about the same number of keys.
 void run(const AttentionForward& op, const Context& context) {
   const AttentionShape& s = op.shape;
   const std::int64_t per_batch = s.q_heads * tiles(s);

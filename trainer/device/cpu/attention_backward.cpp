@@ -1,4 +1,5 @@
-// Causal attention, the backward pass, by tiles (attention_tiles.h).
+// Causal attention, the backward pass, by tiles (attention_tiles.h), with P recomputed from lse as
+// in FlashAttention (Dao et al. 2022).
 //
 // Rounding: scores, P, dP and dS stay in f32 (f64), also for bf16. Rounded once, when stored: dqkv.
 // Sums run over keys (dQ) or queries (dK, dV) in ascending order, so the bits do not depend on the
@@ -14,8 +15,8 @@ std::int64_t backward_scratch(const AttentionShape& s) {
   return kTile * (7 * padded_head(s) + 2 * kTile + 2) + 2 * tiles(s) * kTile * padded_head(s);
 }
 
-// A thread's tiles of the backward pass: what a tile of queries brings, and the scores' gradients
-// against a tile of keys.
+// A thread's tiles of the backward pass: a tile of queries with its statistics, and the gradients
+// of its scores against one tile of keys at a time.
 template <class S>
 class BackwardTiles {
  public:
@@ -45,8 +46,9 @@ class BackwardTiles {
     zero(row_sum_, kTile);
   }
 
-  enum class RowSum : bool { make, read };  // make: and write it for those who read
+  enum class RowSum : bool { make, read };  // make: computes it and stores it for those who read
 
+  // Loads a tile of queries: Q and dO, both as they are and transposed, lse and row_sum.
   void take_queries(std::int64_t batch, std::int64_t q_head, std::int64_t tile, RowSum row_sum) {
     const AttentionShape& s = op_.shape;
     batch_ = batch;
@@ -72,7 +74,8 @@ class BackwardTiles {
     std::copy_n(sums, queries_, row_sum_);
   }
 
-  // p and dS of the queries taken and the keys of tile `other`, which is not behind theirs.
+  // Computes P and dS of the loaded queries against the keys of tile `other`, which does not lie
+  // behind them.
   void take_keys(std::int64_t other) {
     const AttentionShape& s = op_.shape;
     const Columns column = columns(s, q_head_);
@@ -100,7 +103,7 @@ class BackwardTiles {
     }
   }
 
-  // The gradients of `count` tiles of keys and values are kept from slot 0 on.
+  // Clears the gradients of `count` tiles of keys and values, which are kept in slots from 0 on.
   void begin_keys(std::int64_t count) {
     zero(dk_, count * kTile * head_);
     zero(dv_, count * kTile * head_);
@@ -110,7 +113,7 @@ class BackwardTiles {
     add_over_queries(math_, diagonal_, keys_, queries_, head_, p_, dout_, dv_ + begin);
     add_over_queries(math_, diagonal_, keys_, queries_, head_, ds_, q_, dk_ + begin);
   }
-  // Slot 0 is the tile `first`.
+  // Stores `count` tiles of dK and dV; slot 0 is tile `first`.
   void store_keys(std::int64_t batch, std::int64_t kv_head, std::int64_t first,
                   std::int64_t count) {
     const AttentionShape& s = op_.shape;
@@ -141,8 +144,7 @@ class BackwardTiles {
   bool diagonal_ = false;
 };
 
-// All gradients of one head of keys and values: its queries' tiles in order, for each of its heads
-// of queries.
+// Computes all gradients of one kv head: its queries' tiles in order, for each of its query heads.
 template <class S>
 void backward_head(const AttentionBackward& op, const Context& context, std::int64_t batch,
                    std::int64_t kv_head) {
@@ -163,6 +165,7 @@ void backward_head(const AttentionBackward& op, const Context& context, std::int
       work.store_queries();
     }
   }
+  // Computes dQ of one tile of queries, and row_sum for backward_keys.
   work.store_keys(batch, kv_head, 0, tiles(s));
 }
 
@@ -180,7 +183,8 @@ void backward_queries(const AttentionBackward& op, const Context& context, std::
   work.store_queries();
 }
 
-// After all of backward_queries.
+// Computes dK and dV of one tile of keys. It reads row_sum, so it runs after all of
+// backward_queries.
 template <class S>
 void backward_keys(const AttentionBackward& op, const Context& context, std::int64_t batch,
                    std::int64_t kv_head, std::int64_t other) {
@@ -199,9 +203,9 @@ void backward_keys(const AttentionBackward& op, const Context& context, std::int
   work.store_keys(batch, kv_head, other, 1);
 }
 
-// Whether threads are better used by tiles than by whole heads, of which the largest share of a
-// thread then decides. By tiles the scores and their gradients are made twice, 7 products in place
-// of 5, and more is packed.
+// Returns whether to split the work by tiles rather than by whole heads. With whole heads the
+// thread with the most heads decides. By tiles, scores and their gradients are computed twice (7
+// products instead of 5), and more is packed.
 bool by_tiles(const AttentionShape& s, int threads) {
   constexpr std::int64_t kWork = 5;
   constexpr std::int64_t kWorkByTiles = 8;
@@ -215,8 +219,8 @@ std::int64_t attention_workspace_bytes(const AttentionBackward& op, int threads)
   return threads * backward_scratch(op.shape) * compute_bytes(op.qkv.dtype);
 }
 
-// Threads over (batch, head of keys) or, where those are few, over tiles: of queries, then of keys,
-// the longest first. No two write the same gradient, no atomics; each sum has one order, so both
+// Splits the work over (batch, kv head) or, if those are few, over tiles: of queries, then of keys,
+// the longest first. No two threads write the same gradient, and each sum has one order, so both
 // ways give the same bits.
 void run(const AttentionBackward& op, const Context& context) {
   const AttentionShape& s = op.shape;

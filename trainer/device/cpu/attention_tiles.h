@@ -1,6 +1,6 @@
-// What the forward and the backward pass of causal attention share: tiles of kTile queries and
-// keys, and their products. Scores never exist as a whole, and what lies above the diagonal is not
-// computed but for the triangles of the diagonal's kStrip-wide strips.
+// What the two passes of causal attention share: tiles of kTile queries and keys, and their
+// products. Scores never exist as a whole. What lies above the diagonal is not computed, except the
+// triangles of the diagonal's kStrip-wide strips.
 #pragma once
 
 #include <omp.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::trainer::cpu {
 
-// head_dim filled up to what the kernels take as columns.
+// head_dim rounded up to what the kernels take as columns.
 inline std::int64_t padded_head(const AttentionShape& s) {
   return (s.head_dim + kStrip - 1) / kStrip * kStrip;
 }
@@ -43,7 +43,7 @@ void zero(C* x, std::int64_t n) {
   std::fill(x, x + n, C(0));
 }
 
-// Rows of a packed tensor as C, columns filled up with zeros.
+// Converts rows of a packed tensor to C and pads columns with zeros.
 template <class S>
 void pack(const StorageKernels<S>& kernels, const S* src, std::int64_t ld, std::int64_t rows,
           std::int64_t cols, Compute<S>* dst, std::int64_t ld_dst) {
@@ -53,8 +53,7 @@ void pack(const StorageKernels<S>& kernels, const S* src, std::int64_t ld, std::
   }
 }
 
-// Rows of a tensor as C and where they are: in place if they are C already, else packed into
-// `space`.
+// Rows of a tensor as C: in place if they are C already, otherwise packed into `space`.
 template <class C>
 struct Rows {
   const C* data;
@@ -72,8 +71,8 @@ Rows<Compute<S>> rows_as_computed(const StorageKernels<S>& kernels, const S* src
   }
 }
 
-// [keys, queries] (+)= a [keys, depth] b [depth, kTile]; on the diagonal only queries from each
-// strip's first key on, and scores of later keys become `masked`.
+// [keys, queries] (+)= a [keys, depth] b [depth, kTile]. On the diagonal it computes only queries
+// from each strip's first key on, and scores of later keys become `masked`.
 template <class C>
 void score_tile(const ComputeKernels<C>& kernels, bool diagonal, std::int64_t keys,
                 std::int64_t depth, const C* a, std::int64_t lda, const C* b, C* scores, C masked) {
@@ -90,7 +89,7 @@ void score_tile(const ComputeKernels<C>& kernels, bool diagonal, std::int64_t ke
   }
 }
 
-// out [queries, head] += p^T v, p [keys, kTile]; on the diagonal each strip of queries stops at its
+// out [queries, head] += p^T v, p [keys, kTile]. On the diagonal each strip of queries stops at its
 // last key.
 template <class C>
 void add_over_keys(const ComputeKernels<C>& kernels, bool diagonal, std::int64_t queries,
@@ -105,7 +104,7 @@ void add_over_keys(const ComputeKernels<C>& kernels, bool diagonal, std::int64_t
   }
 }
 
-// out [keys, head] += p x, x [queries, head]; on the diagonal each strip of keys starts at its
+// out [keys, head] += p x, x [queries, head]. On the diagonal each strip of keys starts at its
 // first query.
 template <class C>
 void add_over_queries(const ComputeKernels<C>& kernels, bool diagonal, std::int64_t keys,
@@ -120,8 +119,8 @@ void add_over_queries(const ComputeKernels<C>& kernels, bool diagonal, std::int6
   }
 }
 
-// What ALiBi adds to scores that are still to be multiplied by the scale: [keys, kTile], key 0 of
-// the tile `distance` positions after query 0.
+// Adds ALiBi to scores [keys, kTile] that are not scaled yet. Key 0 of the tile lies `distance`
+// positions after query 0.
 template <class C>
 void add_alibi(const AttentionShape& s, std::int64_t q_head, std::int64_t keys,
                std::int64_t distance, C* scores) {
@@ -133,7 +132,7 @@ void add_alibi(const AttentionShape& s, std::int64_t q_head, std::int64_t keys,
   }
 }
 
-// Where the heads lie in a row of qkv.
+// Columns of the heads in a row of qkv.
 struct Columns {
   std::int64_t q, k, v;
 };

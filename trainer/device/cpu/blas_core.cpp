@@ -1,5 +1,5 @@
-// OpenBLAS chooses its kernels by a list of CPU models; for one that is newer than the library it
-// falls back to those of the first 64-bit CPUs, a fifth of the speed.
+// OpenBLAS chooses its kernels by a list of CPU models. For a model that is newer than the library
+// it falls back to the kernels of the first 64-bit CPUs, at a fifth of the speed.
 #include <cblas.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tessera::trainer {
 
 std::string better_blas_core(std::string_view chosen, std::string_view vector_isa) {
-  // Those whose kernels use AVX2 or more.
+  // Core types whose kernels use AVX2 or more.
   constexpr std::string_view kGood[] = {"Haswell",        "Zen",      "SkylakeX", "Cooperlake",
                                         "SapphireRapids", "Excavator"};
   if (std::ranges::find(kGood, chosen) != std::end(kGood)) return {};

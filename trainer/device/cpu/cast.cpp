@@ -1,5 +1,5 @@
-// Casts between floating dtypes. Rounded once: dst. A sum with f32 (or f64 if either side is) is
-// formed before that rounding.
+// Casts between floating dtypes. Rounded once: dst. An accumulation is summed in f32 (f64 if either
+// side is f64) before that rounding.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -10,12 +10,13 @@
 namespace tessera::trainer::cpu {
 namespace {
 
-// Between types that no kernel joins: at most kPiece elements at a time through both compute types.
+// Casts between types that no kernel joins go through both compute types, at most kPiece elements
+// at a time.
 constexpr std::int64_t kPiece = 256;
 
-// The f32 from which the store to To rounds as if from x itself: the nearest one to be stored as
-// f32; else, where x lies between two of them, the one with an odd last bit, so that no x becomes a
-// tie of bf16 that it is not.
+// Rounds x to an f32 from which the store to To rounds as if from x itself. If To is f32, that is
+// the nearest one. Otherwise, if x lies between two f32 numbers, it is the one with an odd last bit
+// (round to odd), so that no x becomes a tie of bf16 that it is not.
 template <class To>
 float towards(double x) {
   const auto nearest = static_cast<float>(x);

@@ -1,4 +1,4 @@
-// The CPU device: checks, remembers and executes at once.
+// The CPU device. It checks operations, remembers those that were prepared, and executes at once.
 #include "trainer/device/cpu/cpu_device.h"
 
 #include <cblas.h>
@@ -39,7 +39,7 @@ class CpuDevice final : public Device {
     if (threads < 1) {
       throw Error(ExitCode::internal, "cpu_device", fmt::format("{} threads", threads));
     }
-    // A team smaller than asked for would run off the scratch that is planned for it, not below.
+    // OpenMP must not shrink the team: the scratch is planned for this many threads.
     omp_set_dynamic(0);
     omp_set_num_threads(threads);
     openblas_set_num_threads(threads);
@@ -74,7 +74,7 @@ class CpuDevice final : public Device {
       }
       prepared_.insert(fingerprint(op));
     }
-    // Earlier operations may need the larger of two workspaces.
+    // Operations of an earlier prepare may need the larger of the two workspaces.
     if (workspace.size() > workspace_.size()) workspace_ = workspace;
   }
 

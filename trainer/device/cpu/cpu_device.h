@@ -1,4 +1,5 @@
-// The CPU device with a chosen table of kernels: for tests of those that the CPU's best hides.
+// The CPU device with a chosen table of kernels. Tests use it for tables that are not this CPU's
+// best.
 #pragma once
 
 #include "trainer/device/cpu/operations.h"

@@ -1,4 +1,4 @@
-// The choice of kernels, and what each operation needs of scratch.
+// The choice of kernels, and the scratch that each operation needs.
 #include "trainer/device/cpu/operations.h"
 
 namespace tessera::trainer::cpu {

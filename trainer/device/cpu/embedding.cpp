@@ -1,5 +1,5 @@
-// Embedding. Rounded once: y. Gradients are summed in f32 (f64) in the order that the batch brings,
-// each row of the table by one thread.
+// Embedding. Rounded once: y. Gradients are summed in f32 (f64) in the batch's order, each row of
+// the table by one thread.
 #include <fmt/format.h>
 
 #include "lib/base/error.h"
@@ -10,7 +10,7 @@ namespace tessera::trainer::cpu {
 
 void run(const Embed& op, const Context& context) {
   const auto* tokens = elements<const std::int32_t>(op.tokens);
-  // Outside of the threads, where nothing can be thrown.
+  // Tokens are checked here because nothing can be thrown inside the threads' loop.
   for (std::int64_t t = 0; t < op.y.rows; ++t) {
     if (tokens[t] < 0 || tokens[t] >= op.table.rows) {
       throw Error(ExitCode::internal, "embed",
@@ -44,7 +44,8 @@ void run(const EmbedBackward& op, const Context& context) {
     using C = Compute<S>;
     const auto& kernels = storage<S>(context.kernels);
     const std::int64_t n = op.dy.cols;
-    // Small chunks dealt in turn: frequent tokens are neighbours in most vocabularies.
+    // Threads get small chunks in turn, because frequent tokens are neighbours in most
+    // vocabularies.
 #pragma omp parallel for schedule(static, 16)
     for (std::int64_t v = 0; v < op.dtable.rows; ++v) {
       C* sum = row<C>(op.dtable, v);
@@ -58,7 +59,7 @@ void run(const EmbedBackward& op, const Context& context) {
     for (std::int64_t p = 0; p < op.dpositions.rows; ++p) {
       C* sum = row<C>(op.dpositions, p);
       if (!op.accumulate_positions) std::fill_n(sum, n, C(0));
-      if (p >= op.seq) continue;  // a table of more positions than this run's sequence has
+      if (p >= op.seq) continue;  // the table has more positions than this run's sequences
       for (std::int64_t t = p; t < op.dy.rows; t += op.seq) {
         kernels.add_to(row<S>(op.dy, t), sum, n);
       }

@@ -1,11 +1,11 @@
-// Matrix products by OpenBLAS.
+// GEMMs by OpenBLAS.
 //
 // f32 and f64 go to sgemm and dgemm as they are. bf16 goes by blocks: panels of A and B are
-// converted to f32 (exact), multiplied by sgemm into f32, and each element of D is rounded once,
-// after the bias or the old D was added in f32. With an f32 D, sgemm works on D itself. The blocks
+// converted to f32 (exactly) and multiplied by sgemm into f32. Each element of D is rounded once,
+// after the bias or the old D was added in f32. If D is f32, sgemm works on D itself. The blocks
 // bound the scratch to 56 MiB whatever the shape; converting costs 6 bytes an element against 2000
-// FLOPs or more. An epilogue goes over the sums: those in the scratch, or what is stored of f32 and
-// f64, which is the same.
+// FLOPs or more. An epilogue works on the sums: those in the scratch or, for f32 and f64, those
+// stored, which are the same.
 #include <cblas.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void multiply(bool transpose_a, bool transpose_b, const Sizes& s, const double* 
               static_cast<blasint>(ldd));
 }
 
-// The bias is what the sum starts from.
+// f32 and f64. The sum starts from the bias.
 template <class S>
 void run_plain(const Gemm& op, const Context& context) {
   const auto& kernels = storage<S>(context.kernels);
@@ -81,7 +81,7 @@ void run_plain(const Gemm& op, const Context& context) {
   });
 }
 
-// `rows` rows and `cols` columns of a bf16 matrix, packed in f32.
+// Converts `rows` rows and `cols` columns of a bf16 matrix to packed f32.
 void convert(const Tensor& t, std::int64_t first_row, std::int64_t first_col, std::int64_t rows,
              std::int64_t cols, float* packed, const Context& context) {
   const auto load = context.kernels.bf16.load;
@@ -91,7 +91,7 @@ void convert(const Tensor& t, std::int64_t first_row, std::int64_t first_col, st
   }
 }
 
-// A row of sums becomes one of D, from column `first` on; the sums are lost.
+// Stores a row of sums as a row of D, from column `first` on. It overwrites the sums.
 void store_row(const Gemm& op, std::int64_t r, std::int64_t first, float* sums, std::int64_t cols,
                const Context& context) {
   const auto& bf16 = context.kernels.bf16;
@@ -111,6 +111,7 @@ void store_row(const Gemm& op, std::int64_t r, std::int64_t first, float* sums, 
   bf16.store(sums, nullptr, d, cols, false);
 }
 
+// bf16, block by block: n outermost, so that a panel of B is converted once if k is one block.
 void run_bf16(const Gemm& op, const Context& context) {
   const Sizes s = sizes(op);
   const Blocks block = blocks(s);

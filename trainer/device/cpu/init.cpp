@@ -1,5 +1,5 @@
-// Random parameters: element i is normal number first_index + i of its seed, whoever fills it.
-// Rounded to the element's type, bf16 by way of f32.
+// Random parameters. Element i is normal number first_index + i of its seed, whichever thread or
+// rank fills it. Rounded to the element's type, to bf16 by way of f32.
 #include <array>
 
 #include "trainer/device/cpu/operations.h"
@@ -37,7 +37,7 @@ void run(const Init& op, const Context& context) {
     } else if (op.dst.dtype == DType::f32) {
       fill<float>(op, elements<float>(op.dst), begin, begin + count);
     } else {
-      // The very values that an f32 master would have, rounded as its copy for compute.
+      // bf16 gets the f32 numbers of the master weights, rounded like their copy for compute.
       std::array<float, kBlock> block;
       fill<float>(op, block.data() - begin, begin, begin + count);
       context.kernels.bf16.store(block.data(), nullptr, elements<Bf16>(op.dst) + begin, count,

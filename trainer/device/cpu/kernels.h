@@ -30,13 +30,12 @@ using Compute = typename ComputeType<S>::Type;
 
 enum class Act : std::uint8_t { gelu_erf, gelu_tanh, swiglu };
 
-// One row of a norm between a residual stream and parameters stored as R and branches stored as S,
-// where R is S or Compute<S>. Rounded once each: sum = x + add, y. The statistics see the rounded
-// sum.
+// One row of a norm between a residual stream and parameters stored as R and branches stored as S.
+// R is S or Compute<S>. Rounded once each: sum = x + add, y. The statistics see the rounded sum.
 template <class R, class S>
 struct NormRow {
   const R* x;
-  const S* add;  // may be null, then sum is not written
+  const S* add;  // null: sum is not written
   R* sum;
   S* y;
   const R* gain;
@@ -47,7 +46,7 @@ struct NormRow {
   Compute<S> eps;
 };
 
-// Gradient of one row. dsum is rounded once; dgain and dbias are added to, unrounded.
+// The gradient of one row. dsum is rounded once; dgain and dbias are accumulated, unrounded.
 template <class R, class S>
 struct NormBackwardRow {
   const S* dy;
@@ -74,7 +73,7 @@ struct AdamWRange {
 template <class S>
 struct StorageKernels {
   using C = Compute<S>;
-  // dst = src, exact.
+  // dst = src; exact.
   void (*load)(const S* src, C* dst, std::int64_t n);
   // dst = round(src (+ bias) (+ dst)), one rounding. bias may be null.
   void (*store)(const C* src, const S* bias, S* dst, std::int64_t n, bool accumulate);
@@ -95,12 +94,12 @@ struct StorageKernels {
 
   void (*norm_forward)(const NormRow<S, S>& row);
   void (*norm_backward)(const NormBackwardRow<S, S>& row);
-  // The same beside a residual stream and parameters in C.
+  // The same for a residual stream and parameters in C.
   void (*norm_forward_wide)(const NormRow<C, S>& row);
   void (*norm_backward_wide)(const NormBackwardRow<C, S>& row);
 
-  // Loss of a row of logits, which become round((softmax - one-hot) * factor); columns from vocab
-  // to cols become 0.
+  // Returns the loss of a row of logits, which become round((softmax - one-hot) * factor); columns
+  // from vocab to cols become 0.
   C (*cross_entropy)(S* logits, std::int64_t vocab, std::int64_t cols, std::int64_t target,
                      C factor);
 
@@ -112,19 +111,19 @@ struct StorageKernels {
   void (*adamw)(const AdamWRange& range, S* param);
 };
 
-// Queries and keys of an attention tile, and what its parts are padded to.
+// Queries and keys of an attention tile, and the multiple that its parts are padded to.
 inline constexpr std::int64_t kTile = 64;
 inline constexpr std::int64_t kStrip = 16;
 
 template <class C>
 struct ComputeKernels {
-  // c[m, n] (+)= a b, where a[i, l] is a[i * a_row + l * a_col], and n a multiple of kStrip.
+  // c[m, n] (+)= a b, where a[i, l] is a[i * a_row + l * a_col]. n is a multiple of kStrip.
   void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, const C* a, std::int64_t a_row,
                std::int64_t a_col, const C* b, std::int64_t ldb, C* c, std::int64_t ldc,
                bool accumulate);
   // One step of the online softmax of kTile queries. scores [keys, kTile] become exp(scale * score
-  // - maximum); `maximum` and `sum` [kTile] go on; `rescale` [kTile] is what earlier sums and
-  // outputs are to be multiplied by. A score of -infinity is masked.
+  // - maximum). `maximum` and `sum` [kTile] are updated; `rescale` [kTile] is the factor for
+  // earlier sums and outputs. A score of -infinity is masked.
   void (*softmax_step)(C* scores, std::int64_t keys, C scale, C* maximum, C* sum, C* rescale);
   // scores [keys, kTile] become p = exp(scale * score - lse), dp becomes scale * p * (dp -
   // row_sum).
@@ -133,7 +132,7 @@ struct ComputeKernels {
   // x *= factor.
   void (*multiply)(C* x, C factor, std::int64_t n);
 
-  // The functions behind the activations and the softmax, for their tests.
+  // The functions inside the activations and the softmax, for their tests.
   void (*exp)(const C* x, C* y, std::int64_t n);
   void (*normal_cdf)(const C* x, C* y, std::int64_t n);  // (1 + erf(x / sqrt 2)) / 2
   void (*sigmoid)(const C* x, C* y, std::int64_t n);     // (1 + tanh(x / 2)) / 2

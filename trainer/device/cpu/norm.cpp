@@ -1,6 +1,6 @@
-// Norms, and the sums over rows that give gradients of biases and gains. Each part of rows
-// (parts.h) is summed in f32 (f64) row by row, then the parts in order: the bits do not depend on
-// threads.
+// Norms, and the reductions over rows that give gradients of biases and gains. Each part of the
+// rows (parts.h) is summed in f32 (f64) row by row, then the parts in order: the bits do not depend
+// on the number of threads.
 //
 // Rounded once: sum and y; dsum; dgain and dbias, to f32. The sum of a wide residual stream is f32.
 #include "trainer/device/cpu/operations.h"
@@ -10,7 +10,7 @@
 namespace tessera::trainer::cpu {
 namespace {
 
-// out (+)= sum of `parts` rows of n elements, f32 (f64) throughout.
+// out (+)= the sum of `parts` rows of n elements, in f32 (f64).
 template <class C>
 void sum_parts(const StorageKernels<C>& kernels, const C* partials, std::int64_t parts,
                const Tensor& out, bool accumulate) {
@@ -28,8 +28,8 @@ void sum_parts(const StorageKernels<C>& kernels, const C* partials, std::int64_t
   }
 }
 
-// f.operator()<R, S>(): R the storage type of the residual stream and the parameters, S of the
-// branches.
+// Calls f.operator()<R, S>(): R is the storage type of the residual stream and the parameters, S
+// that of the branches.
 template <class F>
 void with_norm_storage(DType residual, DType branch, F&& f) {
   with_storage(branch, [&]<class S>() {
@@ -41,7 +41,7 @@ void with_norm_storage(DType residual, DType branch, F&& f) {
   });
 }
 
-// The kernels of R and S.
+// The kernels for storage types R and S.
 template <class R, class S>
 auto norm_forward(const StorageKernels<S>& kernels) {
   if constexpr (std::is_same_v<R, S>) {

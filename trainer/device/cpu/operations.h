@@ -1,4 +1,4 @@
-// The operations on the CPU, each threaded by OpenMP. Checked before: device/check.h.
+// The operations on the CPU, each threaded by OpenMP. device/check.h has checked them before.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ struct Context {
   std::span<std::byte> workspace;  // at least workspace_bytes(op), 256-byte aligned
 };
 
-// Scratch of the operation with this many threads.
+// Scratch bytes of the operation with this many threads.
 std::int64_t workspace_bytes(const Op& op, int threads);
 
-// The tables that this CPU can run, the best first.
+// The kernel tables that this CPU can run, the best first.
 std::span<const Kernels* const> supported_kernels();
 
 void run(const Gemm& op, const Context& context);

@@ -1,5 +1,5 @@
-// Norm of the gradient, clipping and AdamW. Parts and blocks have fixed sizes, so the bits do not
-// depend on threads.
+// Gradient norm, clipping and AdamW. Parts and blocks have fixed sizes, so the bits do not depend
+// on the number of threads.
 #include <cmath>
 
 #include "trainer/device/cpu/operations.h"
@@ -21,7 +21,7 @@ void run(const SquaredNorm& op, const Context& context) {
   });
 }
 
-// Summed in f64 in order; rounded once to f32: norm, clip.
+// Sums in f64 in order. norm and clip are rounded once, to f32.
 void run(const FinishNorm& op, const Context&) {
   double sum = 0;
   for (std::int64_t i = 0; i < op.count; ++i) sum += op.partials[i];

@@ -31,7 +31,8 @@ std::int64_t meminfo_bytes(const char* key) {
 
 Pages::Pages(std::int64_t bytes, int threads) {
   if (bytes < 0) throw Error(ExitCode::internal, "allocate", fmt::format("{} bytes", bytes));
-  // The kernel promises more than it has and kills the process that touches it, so ask first.
+  // Linux overcommits: it promises more than it has and kills the process that touches it, so ask
+  // first.
   const std::int64_t available = meminfo_bytes("MemAvailable");
   if (available >= 0 && bytes > available) {
     throw Error(ExitCode::host_oom, "allocate",
@@ -45,7 +46,7 @@ Pages::Pages(std::int64_t bytes, int threads) {
                 fmt::format("{} bytes: {}", bytes, std::strerror(errno)), kFix);
   }
   data_ = static_cast<std::byte*>(mapped);
-  madvise(mapped, bytes_, MADV_HUGEPAGE);  // a wish; its failure changes nothing but speed
+  madvise(mapped, bytes_, MADV_HUGEPAGE);  // a hint; if it fails, only speed is lost
   const auto pages = static_cast<std::int64_t>(bytes_) / kPage;
   std::byte* data = data_;
 #pragma omp parallel for schedule(static) num_threads(threads)

@@ -1,5 +1,5 @@
-// Memory of a pool: pages straight from the kernel, so that a large pool can use large pages and is
-// given back as a whole.
+// Memory of a pool: pages straight from the kernel, so that a large pool can use huge pages and is
+// returned as a whole.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace tessera::trainer::cpu {
 
 class Pages {
  public:
-  // Page-aligned and touched by `threads` threads, so that on a machine of several memory nodes
-  // each thread's share is near it. Error(host_oom) if the machine cannot give it.
+  // Allocates page-aligned memory and touches it with `threads` threads, so that on a NUMA machine
+  // each thread's share is near it. Error(host_oom) if the machine does not have it.
   Pages(std::int64_t bytes, int threads);
   Pages(Pages&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
     other.data_ = nullptr;
@@ -27,7 +27,7 @@ class Pages {
   std::size_t bytes_ = 0;
 };
 
-// A line "key: 123 kB" of /proc/meminfo in bytes; -1 if there is none.
+// Returns the line "key: 123 kB" of /proc/meminfo in bytes; -1 if there is none.
 std::int64_t meminfo_bytes(const char* key);
 
 }  // namespace tessera::trainer::cpu

@@ -1,4 +1,4 @@
-// The rate of plain GEMMs, which MFU on a CPU is measured against.
+// The rate of plain GEMMs, the peak that a CPU's MFU is measured against.
 #include <cblas.h>
 #include <fmt/format.h>
 
@@ -14,10 +14,10 @@
 namespace tessera::trainer {
 namespace {
 
-// [n, n] of normal numbers, which repeat after a while: making so many takes as long as the
-// products.
+// Returns [n, n] normal numbers that repeat after a period: as many different ones would take as
+// long to make as the GEMMs.
 std::vector<float> random_matrix(int n, std::uint64_t seed) {
-  constexpr std::size_t kPeriod = 100002;  // no row is like the one before
+  constexpr std::size_t kPeriod = 100002;  // no two rows are alike
   std::vector<float> matrix(static_cast<std::size_t>(n) * static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < std::min(kPeriod, matrix.size()); i += 2) {
     const auto normal = normal_pair(seed, i / 2);
@@ -28,7 +28,7 @@ std::vector<float> random_matrix(int n, std::uint64_t seed) {
   return matrix;
 }
 
-// CPU time of all threads of this process.
+// Returns the CPU time of all threads of this process.
 double cpu_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -50,17 +50,17 @@ GemmPeak measure_gemm_peak(int threads, double seconds) {
   }
   openblas_set_num_threads(threads);
   constexpr int kSizes[] = {1024, 2048, 4096};
-  // A size of which one product would take longer is left out: few threads are as fast with smaller
-  // ones, and of a moment that others disturb there is no second.
+  // Skips sizes whose GEMM would take longer: few threads are as fast at smaller sizes, and the
+  // measurement needs several rounds in case others disturb one.
   const double longest_s = seconds / 4;
   std::vector<float> a, b, d;
   double best = 0;
-  double alone_s = 0;  // in which one thread filled matrices and the others wanted nothing
+  double alone_s = 0;  // one thread filled matrices, the others had no work
   double alone_cpu_s = 0;
   const double cpu_start = cpu_seconds();
   const double start = monotonic_seconds();
-  // Each size once untimed, then in turn until the time is over; a burst or a pause of the clock
-  // meets all of them.
+  // Each size runs once untimed, then the sizes take turns until the time is over, so that a burst
+  // or a drop of the clock meets all of them.
   for (bool first = true; first || monotonic_seconds() - start < seconds; first = false) {
     for (const int n : kSizes) {
       const double flops = 2.0 * n * n * static_cast<double>(n);

@@ -1,6 +1,6 @@
-// Rotary positions. Angles in f64, cosines and sines rounded to the compute type; rounded once:
-// each element of q and k. Threads over positions: the cosines and sines of one serve every
-// sequence and head.
+// Rotary positions (Su et al. 2021). Angles are f64; cosines and sines are rounded to the compute
+// type. Rounded once: each element of q and k. Threads split positions: the cosines and sines of
+// one serve every sequence and head.
 #include <omp.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace tessera::trainer::cpu {
 namespace {
 
-// Cosines, sines and both halves of a head.
+// Scratch for cosines, sines and both halves of a head.
 std::int64_t scratch_elements(const Rope& op) {
   return 2 * op.shape.head_dim;
 }

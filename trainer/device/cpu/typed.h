@@ -29,7 +29,8 @@ const ComputeKernels<C>& compute(const Kernels& kernels) {
   }
 }
 
-// f.operator()<S>() with the storage type of `dtype`, a floating one (check has seen to that).
+// Calls f.operator()<S>() with the storage type of `dtype`, a floating one (check has seen to
+// that).
 template <class F>
 void with_storage(DType dtype, F&& f) {
   switch (dtype) {
@@ -49,18 +50,18 @@ T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);
 }
 
-// Null for an absent tensor.
+// Null if the tensor is absent.
 template <class T>
 T* row(const Tensor& t, std::int64_t i) {
   return t ? elements<T>(t) + i * t.ld : nullptr;
 }
 
-// Blocks of at most kBlock columns of a tensor's rows, as the unit of work of element-wise
-// operations: a flat buffer is one row. A multiple of every vector, so that no block but the last
-// has a rest.
+// The unit of work of element-wise operations: at most kBlock columns of a tensor's rows. A flat
+// buffer is one row. kBlock is a multiple of every vector, so that no block but the last has a
+// tail.
 inline constexpr std::int64_t kBlock = 8192;
 
-// f(row, first column, columns) for all blocks, in parallel.
+// Calls f(row, first column, columns) for all blocks, in parallel.
 template <class F>
 void for_blocks(std::int64_t rows, std::int64_t cols, F&& f) {
   const std::int64_t blocks = (cols + kBlock - 1) / kBlock;

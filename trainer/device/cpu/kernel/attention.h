@@ -1,6 +1,5 @@
-// Kernels of attention tiles: small matrix products in registers and the online softmax. Scores are
-// kept as [keys, queries], so that a vector holds neighbouring queries and the softmax needs no sum
-// across its lanes.
+// Kernels of attention tiles: small GEMMs in registers and the online softmax. Scores are [keys,
+// queries], so that a vector holds neighbouring queries and the softmax needs no sum across lanes.
 #pragma once
 
 #include <utility>
@@ -10,7 +9,7 @@
 namespace tessera::trainer::cpu {
 namespace {
 
-// Rows of the register tile; its accumulators, one row of b and one element of a fill the
+// Rows of the register tile. Its accumulators, one row of b and one element of a fill the
 // registers.
 constexpr int kRows = 6;
 #if defined(__AVX512F__)
@@ -130,7 +129,8 @@ void softmax_backward(C* scores, C* dp, std::int64_t keys, C scale, const C* lse
   }
 }
 
-// Swaps the off-diagonal quarters of each square of 2 Step lanes by 2 Step vectors.
+// One step of a transposition: swaps the off-diagonal quarters of each square of 2 Step lanes by 2
+// Step vectors.
 template <class C, int Step, int... Lane>
 TESSERA_INLINE void swap_quarters(Vector<C>& low, Vector<C>& high,
                                   std::integer_sequence<int, Lane...>) {
@@ -141,7 +141,7 @@ TESSERA_INLINE void swap_quarters(Vector<C>& low, Vector<C>& high,
   high = __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? kL + Lane : Lane + Step)...);
 }
 
-// A square of as many vectors as each has lanes.
+// Transposes a square of as many vectors as each has lanes.
 template <class C, int Step = 1>
 TESSERA_INLINE void transpose(Vector<C> (&square)[kLanes<C>]) {
   if constexpr (Step < kLanes<C>) {

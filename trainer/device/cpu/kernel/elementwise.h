@@ -1,4 +1,4 @@
-// Kernels without sums over a row, and the plain sums.
+// Kernels without reductions over a row, and plain sums.
 #pragma once
 
 #include "trainer/device/cpu/kernel/math.h"
@@ -54,7 +54,7 @@ void multiply(C* x, C factor, std::int64_t n) {
   });
 }
 
-// Vector of f64 number `part` of those that x fills when widened.
+// The part `Part` of x widened to f64: an f32 vector fills two f64 vectors.
 template <int Part>
 TESSERA_INLINE VectorD widened(VectorF x) {
   using Half = float __attribute__((vector_size(kVectorBytes / 2)));
@@ -63,7 +63,7 @@ TESSERA_INLINE VectorD widened(VectorF x) {
   return __builtin_convertvector(half, VectorD);
 }
 
-// A square in f32 would overflow from 1.8e19 on, so each is taken in double.
+// Squares are f64: in f32 they would overflow from 1.8e19 on.
 template <class S>
 double sum_of_squares(const S* x, std::int64_t n) {
   using C = Compute<S>;
@@ -94,8 +94,8 @@ Compute<S> dot(const S* a, const S* b, std::int64_t n) {
   return sum_lanes<C>(sum);
 }
 
-// gelu_tanh(x) = x (1 + tanh u) / 2 = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3),
-// which spares tanh's loss of digits.
+// gelu_tanh(x) = x (1 + tanh u) / 2 = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3). The
+// form with sigmoid avoids tanh's cancellation.
 constexpr double kTwiceSqrt2OverPi = 1.59576912160573071176;
 constexpr double kCubic = 0.044715;
 
@@ -105,7 +105,7 @@ TESSERA_INLINE Vector<C> tanh_gate(Vector<C> x) {
       x * (static_cast<C>(kTwiceSqrt2OverPi) + static_cast<C>(kTwiceSqrt2OverPi * kCubic) * x * x));
 }
 
-// One rounding: y.
+// Rounds y once.
 template <class S>
 void act_forward(Act act, const S* x, const S* up, S* y, std::int64_t n) {
   using C = Compute<S>;
@@ -131,7 +131,7 @@ void act_forward(Act act, const S* x, const S* up, S* y, std::int64_t n) {
   }
 }
 
-// One rounding each: dx, dup.
+// Rounds dx and dup once each.
 template <class S>
 void act_backward(Act act, const S* x, const S* up, const S* dy, S* dx, S* dup, std::int64_t n) {
   using C = Compute<S>;
@@ -166,8 +166,9 @@ void act_backward(Act act, const S* x, const S* up, const S* dy, S* dx, S* dup, 
   }
 }
 
-// theta <- theta - lr (weight_decay theta + (m / bias1) / (sqrt(v / bias2) + eps)), all in f32; m,
-// v and theta are rounded once each to f32, and theta once more to param.
+// AdamW (Loshchilov and Hutter 2019): theta <- theta - lr (weight_decay theta + (m / bias1) /
+// (sqrt(v / bias2) + eps)), all in f32. m, v and theta are rounded once each to f32, and theta once
+// more to param.
 template <class S>
 void adamw(const AdamWRange& r, S* param) {
   const float grad_part1 = 1 - r.beta1;

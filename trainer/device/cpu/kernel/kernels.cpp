@@ -1,4 +1,5 @@
-// The table of one ISA. Compiled once for each, with TESSERA_ISA naming its namespace.
+// The kernel table of one ISA. This file is compiled once for each ISA; TESSERA_ISA names its
+// namespace.
 #include "trainer/device/cpu/kernels.h"
 
 #include "trainer/device/cpu/kernel/attention.h"

@@ -1,10 +1,10 @@
-// exp, the normal distribution function and the logistic function on vectors. In f32 by own
-// polynomials, so that no vector mathematics library is needed; in f64, which only tests use, lane
-// by lane by libm.
+// exp, the normal distribution function and the logistic function on vectors. f32 uses polynomials
+// of our own, so that no vector mathematics library is needed; f64, which only tests use, calls
+// libm lane by lane.
 //
-// Relative errors in f32, checked against libm in double by math_test.cpp: exp 2e-7 where the
-// result is normal (smaller results are 0, larger infinite), normal_cdf 1e-6 for x > -5 and 4e-6
-// down to -12, sigmoid 4e-7. A NaN gives a NaN.
+// Relative errors in f32, checked against libm in f64 by math_test.cpp: exp 2e-7 if the result is
+// normal (smaller results are 0, larger ones infinite), normal_cdf 1e-6 for x > -5 and 4e-6 down to
+// -12, sigmoid 4e-7. A NaN gives a NaN.
 #pragma once
 
 #include "trainer/device/cpu/kernel/vector.h"
@@ -20,7 +20,7 @@ TESSERA_INLINE VectorF power_of_two(VectorI n) {
 }
 
 // exp(x) = 2^n exp(r) with |r| <= ln 2 / 2, where Taylor's polynomial of degree 7 has an error of
-// 5e-9. 2^n in two factors, as 2^128 is no float.
+// 5e-9. 2^n is applied as two factors, because 2^128 is no float.
 TESSERA_INLINE VectorF exp(VectorF x) {
   constexpr float kLowest = -87.33654F;  // below, the result would not be normal
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
@@ -28,7 +28,8 @@ TESSERA_INLINE VectorF exp(VectorF x) {
   clamped = clamped > 89.0F ? broadcast(89.0F) : clamped;
   const VectorF shifted = clamped * 1.44269504088896F + kMagic;
   const VectorF n = shifted - kMagic;
-  // ln 2 in two parts, the first with zeros at its end, so that n times it is exact.
+  // ln 2 is split in two; the first part ends in zeros, so that n times it is exact (Cody and
+  // Waite).
   const VectorF r = (clamped - n * 0.693145751953125F) - n * 1.42860682030941723e-6F;
   VectorI bits;
   __builtin_memcpy(&bits, &shifted, sizeof(bits));
@@ -51,15 +52,15 @@ TESSERA_INLINE VectorD exp(VectorD x) {
   return x;
 }
 
-// Distribution function and exp(-x^2 / 2), which its derivative needs too.
+// The distribution function, and exp(-x^2 / 2), which its derivative needs too.
 template <class V>
 struct NormalCdf {
   V cdf;
   V gauss;
 };
 
-// erfc(z) = exp(-z^2) t Q(t), t = 1 / (1 + 0.38 z), z = |x| / sqrt 2; Q interpolates at Chebyshev's
-// points of 0 <= z <= 12, relative error 3e-8.
+// erfc(z) = exp(-z^2) t Q(t), t = 1 / (1 + 0.38 z), z = |x| / sqrt 2. Q interpolates at Chebyshev's
+// points of 0 <= z <= 12, with a relative error of 3e-8.
 TESSERA_INLINE NormalCdf<VectorF> normal_cdf(VectorF x) {
   const VectorF magnitude = x < 0.0F ? -x : x;
   const VectorF t = 1.0F / (1.0F + magnitude * static_cast<float>(0.38 * 0.70710678118654752440));

@@ -1,4 +1,4 @@
-// Kernels with sums over a row: norms and the loss.
+// Kernels with reductions over a row: norms and the loss.
 #pragma once
 
 #include "trainer/device/cpu/kernel/math.h"
@@ -25,7 +25,8 @@ void norm_forward(const NormRow<R, S>& row) {
                               __attribute__((always_inline)) { total += load(x + i, count); });
   }
   const C mean = row.mean != nullptr ? sum_lanes<C>(total) * inverse_n : C(0);
-  // The variance in a second pass over the row, which is in the cache: no difference of large sums.
+  // The variance takes a second pass over the row, which is in the cache: a difference of large
+  // sums would cancel.
   V squares = {};
   for_vectors<C>(row.n, [&](std::int64_t i, int count) __attribute__((always_inline)) {
     const V centred = first_lanes<C>(load(x + i, count) - mean, count);
@@ -60,7 +61,7 @@ void norm_backward(const NormBackwardRow<R, S>& row) {
   V sum_gh = {};
   for_vectors<C>(row.n, [&](std::int64_t i, int count) __attribute__((always_inline)) {
     const V dy = load(row.dy + i, count);
-    const V h = (load(row.sum + i, count) - mean) * rstd;  // lanes that are not in use have dy = 0
+    const V h = (load(row.sum + i, count) - mean) * rstd;  // unused lanes have dy = 0
     const V g = dy * load(row.gain + i, count);
     sum_g += g;
     sum_gh += g * h;
@@ -90,7 +91,7 @@ Compute<S> cross_entropy(S* logits, std::int64_t vocab, std::int64_t cols, std::
     largest = x > largest ? x : largest;
   });
   const C maximum = max_lanes<C>(largest);
-  // The exponentials stay in the row where they lose nothing there; else they are made again.
+  // The exponentials stay in the row if that loses nothing; otherwise they are computed again.
   constexpr bool kKept = sizeof(S) == sizeof(C);
   V sums = {};
   const C at_target = load(logits + target, 1)[0] - maximum;
@@ -106,7 +107,7 @@ Compute<S> cross_entropy(S* logits, std::int64_t vocab, std::int64_t cols, std::
     const V power = kKept ? V(load(logits + i, count)) : exp(load(logits + i, count) - maximum);
     store(logits + i, power * scale, count);
   });
-  // The target's element in full precision, not from the rounded one.
+  // The target's element comes from the exact logit, not from the rounded one.
   V difference = (exp(broadcast(at_target)) / sum - 1) * factor;
   store(logits + target, difference, 1);
   for_vectors<C>(cols - vocab, [&](std::int64_t i, int count) __attribute__((always_inline)) {

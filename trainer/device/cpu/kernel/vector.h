@@ -1,4 +1,4 @@
-// Vectors of the ISA that this file is compiled for, by the compiler's vector types. Everything is
+// Vectors of the ISA that this file is compiled for, as the compiler's vector types. Everything is
 // in an unnamed namespace, so that no other object file can share it.
 #pragma once
 
@@ -54,7 +54,7 @@ TESSERA_INLINE VectorF widen(VectorH x) {
   return result;
 }
 
-// To nearest even; a NaN stays one (its high half with the quiet bit).
+// Rounds to nearest even. A NaN stays a NaN (its high half with the quiet bit).
 TESSERA_INLINE VectorH narrow(VectorF x) {
   VectorU bits;
   __builtin_memcpy(&bits, &x, sizeof(bits));
@@ -92,7 +92,7 @@ TESSERA_INLINE VectorF square_root(VectorF x) {
 #endif
 }
 
-// All lanes, or the first `count` with the others 0: count elements are read, no more.
+// Loads all lanes, or the first `count` and 0 in the others. It reads count elements, no more.
 template <class C>
 TESSERA_INLINE Vector<C> load(const C* p, int count = kLanes<C>) {
   Vector<C> result = {};
@@ -140,7 +140,7 @@ TESSERA_INLINE void store(Bf16* p, VectorF x, int count = kLanes<float>) {
   }
 }
 
-// x as `store` would have rounded it.
+// Returns x as `store` would have rounded it.
 template <class S>
 TESSERA_INLINE Vector<Compute<S>> rounded(Vector<Compute<S>> x) {
   if constexpr (sizeof(S) == sizeof(Bf16)) {
@@ -150,7 +150,7 @@ TESSERA_INLINE Vector<Compute<S>> rounded(Vector<Compute<S>> x) {
   }
 }
 
-// The first `count` lanes, the others 0.
+// Keeps the first `count` lanes; the others become 0.
 template <class C>
 TESSERA_INLINE Vector<C> first_lanes(Vector<C> x, int count) {
   if (count == kLanes<C>) return x;
@@ -158,7 +158,7 @@ TESSERA_INLINE Vector<C> first_lanes(Vector<C> x, int count) {
   return x;
 }
 
-// Lanes in a fixed order: halves onto each other.
+// Sums the lanes in a fixed order: one half onto the other.
 template <class C>
 TESSERA_INLINE C sum_lanes(Vector<C> x) {
   C lanes[kLanes<C>];
@@ -169,7 +169,7 @@ TESSERA_INLINE C sum_lanes(Vector<C> x) {
   return lanes[0];
 }
 
-// As std::max of all lanes; a NaN may be lost, what follows it (exp) keeps it.
+// std::max of all lanes. A NaN may be lost here; the exp that follows keeps it.
 template <class C>
 TESSERA_INLINE C max_lanes(Vector<C> x) {
   C result = x[0];
@@ -177,15 +177,15 @@ TESSERA_INLINE C max_lanes(Vector<C> x) {
   return result;
 }
 
-// What a single stream from memory will want soon: the hardware looks ahead too little for one. An
-// address beyond the end does nothing.
+// Prefetches what a single stream from memory will need soon: the hardware looks ahead too little
+// for one. An address beyond the end does nothing.
 template <class S>
 TESSERA_INLINE void prefetch(const S* p) {
   constexpr int kAheadBytes = 4096;
   __builtin_prefetch(reinterpret_cast<const char*>(p) + kAheadBytes);
 }
 
-// f(first element, lanes in use): whole vectors, then the rest.
+// Calls f(first element, lanes in use) for whole vectors, then for the tail.
 template <class C, class F>
 TESSERA_INLINE void for_vectors(std::int64_t n, F f) {
   std::int64_t i = 0;
