@@ -22,8 +22,8 @@ S rounded(C x) {
   if constexpr (sizeof(S) == sizeof(C)) {
     return x;
   } else {
-    // To nearest even: what is added carries into the upper half exactly when that is nearer. A NaN
-    // stays one: it comes from a bf16 or from the CPU, so its lower half is zero and does not
+    // Rounds to nearest even: the addend carries into the upper half exactly if that is nearer. A
+    // NaN stays a NaN: it comes from a bf16 or from the CPU, so its lower half is zero and does not
     // carry.
     const auto bits = std::bit_cast<std::uint32_t>(x);
     return static_cast<S>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
@@ -33,11 +33,11 @@ S rounded(C x) {
 template <class S, class C>
 void sum(std::span<const std::byte* const> sources, std::int64_t elements,
          std::span<std::byte* const> results) {
-  constexpr std::int64_t kBlock = 2048;  // sums of a block stay in the first-level cache
+  constexpr std::int64_t kBlock = 2048;  // a block's sums stay in the L1 cache
   std::array<C, kBlock> sums;
   for (std::int64_t first = 0; first < elements; first += kBlock) {
     const auto count = static_cast<std::size_t>(std::min(kBlock, elements - first));
-    // From the first source, not from zero: 0 + -0 is another zero.
+    // Starts from the first source, not from zero: 0 + -0 would change a sign.
     const S* const source0 = reinterpret_cast<const S*>(sources[0]) + first;
     for (std::size_t i = 0; i < count; ++i) sums[i] = load(source0[i]);
     for (const std::byte* bytes : sources.subspan(1)) {

@@ -9,9 +9,10 @@
 
 namespace tessera::trainer::comm {
 
-// result[i] = ((sources[0][i] + sources[1][i]) + ...) for i < elements, stored to every one of
-// `results`; in f32 (f64 for f64), rounded once to nearest even. dtype: f32, bf16 or f64. A result
-// may be one of the sources; else nothing overlaps. At least one source. Allocates nothing.
+// Computes result[i] = ((sources[0][i] + sources[1][i]) + ...) for i < elements in f32 (f64 for
+// f64), rounds once to nearest even, and stores it in each of `results`. dtype: f32, bf16 or f64. A
+// result may be one of the sources; otherwise nothing overlaps. At least one source. Allocates
+// nothing.
 void sum_in_order(DType dtype, std::span<const std::byte* const> sources, std::int64_t elements,
                   std::span<std::byte* const> results);
 

@@ -31,11 +31,11 @@ namespace {
 constexpr int kNoProgram = 127;
 constexpr int kSignalled = 128;
 
-// SIGCHLD waits to be taken by sigtimedwait; the ranks get the mask of before.
+// Blocks SIGCHLD, so that sigtimedwait can take it. Ranks get the signal mask of before.
 class BlockedChildSignal {
  public:
   BlockedChildSignal() {
-    // Where it is ignored no status of a child is kept.
+    // If SIGCHLD is ignored, the kernel keeps no status of a child.
     struct sigaction action{};
     action.sa_handler = SIG_DFL;
     ::sigaction(SIGCHLD, &action, &action_before_);
@@ -52,7 +52,7 @@ class BlockedChildSignal {
 
   const sigset_t& mask_before() const { return mask_before_; }
 
-  // Until a child ends, a signal is handled, or a moment has passed.
+  // Waits until a child ends, a signal is handled, or a moment has passed.
   void wait() const {
     constexpr timespec kMoment{.tv_sec = 0, .tv_nsec = 50'000'000};
     ::sigtimedwait(&child_, nullptr, &kMoment);
@@ -76,7 +76,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-// This process's environment with `changes` on top.
+// Returns this process's environment with `changes` applied.
 std::vector<std::string> environment(const std::map<std::string, std::string>& changes) {
   std::vector<std::string> variables;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
@@ -92,16 +92,16 @@ struct Start {
   const char* program;
   char* const* arguments;
   char* const* variables;
-  int listener;  // to be inherited, or -1
+  int listener;  // inherited by the rank; -1: none
   pid_t parent;
   const sigset_t* mask;
 };
 
-// Between fork and exec: async-signal-safe calls only.
+// Runs between fork and exec: only async-signal-safe calls.
 [[noreturn]] void become_rank(const Start& start) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != start.parent) ::_exit(kSignalled + SIGKILL);  // it has died already
+  if (::getppid() != start.parent) ::_exit(kSignalled + SIGKILL);  // the parent has died already
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGPIPE}) ::signal(signal, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, start.mask, nullptr);
   if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
@@ -188,7 +188,7 @@ class LocalRanks {
                      .mask = &child_signal_.mask_before()});
       ranks_.push_back({.pid = child});
     }
-    // From here on the socket is rank 0's alone: when it ends, nobody can connect any more.
+    // From here on only rank 0 holds the socket: when it ends, nobody can connect any more.
   }
 
   void send(int signal) const {
@@ -197,7 +197,7 @@ class LocalRanks {
     }
   }
 
-  // Takes the status of those that have ended; whether any is left.
+  // Takes the status of the ranks that have ended. Returns whether any is left.
   bool collect() {
     bool left = false;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -209,7 +209,7 @@ class LocalRanks {
         left = true;
         continue;
       }
-      rank.code = got < 0               ? kNoProgram  // somebody else took its status
+      rank.code = got < 0               ? kNoProgram  // someone else took its status
                   : WIFSIGNALED(status) ? kSignalled + WTERMSIG(status)
                                         : WEXITSTATUS(status);
       if (*rank.code != 0) note_failure(i, got < 0 ? 0 : status, *rank.code);
@@ -218,12 +218,12 @@ class LocalRanks {
   }
 
   void note_failure(std::size_t rank, int status, int code) {
-    // What this process has ended is no cause of anything.
+    // A rank that this process ended is not the cause.
     if (signalled_) {
       was_ended_ = was_ended_ || rank == 0;
       return;
     }
-    // A communication error follows from another's end, which may be noticed later.
+    // A communication error is a consequence of another rank's end, which may be noticed later.
     const bool otherwise = code != static_cast<int>(ExitCode::comm_error);
     if (!failed_ || (otherwise && !failed_otherwise_)) {
       const std::string how = WIFSIGNALED(status)
@@ -240,7 +240,7 @@ class LocalRanks {
     if (otherwise && !failed_otherwise_) failed_otherwise_ = code;
   }
 
-  // Nothing is left behind, whatever happened.
+  // Kills and collects all ranks, so that none is left behind whatever happened.
   void end() {
     send(SIGKILL);
     for (Rank& rank : ranks_) {
@@ -252,11 +252,11 @@ class LocalRanks {
 
   const BlockedChildSignal child_signal_;
   std::vector<Rank> ranks_;
-  std::optional<int> failed_;            // code of the first that failed
-  std::optional<int> failed_otherwise_;  // than by a communication error
+  std::optional<int> failed_;            // code of the first rank that failed
+  std::optional<int> failed_otherwise_;  // the first failure other than a communication error
   bool ending_ = false;
-  bool signalled_ = false;  // the rest got SIGTERM from here
-  bool was_ended_ = false;  // rank 0 by that
+  bool signalled_ = false;  // this process sent the rest SIGTERM
+  bool was_ended_ = false;  // rank 0 ended by that SIGTERM
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace tessera::trainer {
 
 namespace {
 
-// What is in the way between the ranks.
+// What keeps the ranks from meeting.
 struct WayToMeet {
   const Place& place;
   const Environment& variable;

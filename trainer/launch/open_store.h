@@ -1,19 +1,18 @@
 // How ranks find the store and each other.
 //
-// Meeting: rank 0 listens (on loopback if there is one node, else on the interfaces that
-// TESSERA_INTERFACE or GLOO_SOCKET_IFNAME names, else on all), and the others learn its addresses
-// and the token of this start, the first of these that applies:
+// Rank 0 listens: on loopback if there is one node, otherwise on the interfaces that
+// TESSERA_INTERFACE or GLOO_SOCKET_IFNAME names, otherwise on all. The others learn its addresses
+// and the token of this start by the first of these that applies:
 //
 //   `trainer --nproc`  by variables; rank 0 inherits the socket
-//   torchrun           MASTER_ADDR:MASTER_PORT+1. Nothing secret is handed over: the token is made
-//                      of run id and restart, which tells runs apart, but keeps nobody out
+//   torchrun           MASTER_ADDR:MASTER_PORT+1. torchrun hands over no secret: the token is made
+//                      of run id and restart, which tells runs apart but keeps nobody out
 //   the run's folder   rendezvous.<attempt>.<restart>, with random bytes as the token: mode 0600,
-//                      made whole by a rename, taken away when all have met or time is over
+//                      made whole by a rename, removed when all have met or time is over
 //
-// Both sides prove that they know the token, by its keyed hash with the other's random bytes,
-// before anything else is said (wire.h): what is left of an earlier start or of another job, and a
-// stranger on the port, are refused and hold nobody up. A random token is in no log, argument or
-// other file.
+// Before anything else is said, both sides prove that they know the token, by its keyed hash with
+// the other's random bytes (wire.h). Ranks of an earlier start or of another job, and strangers on
+// the port, are refused and hold nobody up. A random token is in no log, argument or other file.
 #pragma once
 
 #include <chrono>
@@ -33,8 +32,8 @@ struct StoreOptions {
 };
 
 // Meets the other ranks: returns when all have come. place.ranks > 1. Error(comm_error) after the
-// limit, on all ranks the same: who has not come ("rank 3 of node 1 has not come"); where rank 0
-// has not, what was tried to find it. Error(spec) where nothing says how to meet, or where rank 0
+// limit, the same on all ranks: it names who has not come ("rank 3 of node 1 has not come") or, if
+// that is rank 0, what was tried to find it. Error(spec) if nothing says how to meet, or if rank 0
 // knows this rank already or counts the ranks differently.
 std::unique_ptr<Store> open_store(const Place& place, const StoreOptions& options,
                                   const Environment& variable);

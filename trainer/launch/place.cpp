@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 
-// A launcher's names of the same five things.
+// A launcher's names for the same five things.
 struct Names {
   std::string_view from;
   const char* rank;
@@ -45,7 +45,7 @@ constexpr Names kTorchrun{
     .ranks = "WORLD_SIZE",
     .local_rank = "LOCAL_RANK",
     .node = "GROUP_RANK",
-    .nodes = "LOCAL_WORLD_SIZE",  // nodes are WORLD_SIZE over it
+    .nodes = "LOCAL_WORLD_SIZE",  // nodes are WORLD_SIZE divided by it
     .set_by =
         "torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK; unset RANK "
         "to run alone"};
@@ -100,7 +100,7 @@ Place place_by(const Environment& variable, const Names& names) {
   if (place.node >= place.nodes)
     contradict(names.node, fmt::format("{} of {} nodes", place.node, place.nodes),
                "nodes count from 0");
-  // Each other node has a rank at least.
+  // Every other node has at least one rank.
   const int most_local = place.ranks - place.nodes + 1;
   if (place.local_rank >= most_local)
     contradict(names.local_rank,
@@ -126,8 +126,8 @@ Place place_by_torchrun(const Environment& variable) {
   return place;
 }
 
-// Whether srun started this process: the batch script, an interactive and an external step have
-// numbers of their own at the end of the range, or words.
+// Returns whether srun started this process. A batch script, an interactive and an external step
+// have special numbers at the end of the range, or words.
 bool is_srun_step(const Environment& variable) {
   constexpr std::int64_t kFirstSpecial = 0xfffffff0;
   const auto text = non_empty(variable, "SLURM_STEP_ID");

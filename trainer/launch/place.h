@@ -31,21 +31,21 @@ struct Place {
   int node = 0;
   int nodes = 1;
   std::string from;  // "TESSERA_*", "SLURM_*", "torchrun", or empty: alone
-  // What makes two meetings differ: "18231.0" on Slurm, job and step; "myrun.1" of torchrun, run
-  // and its restarts. May be empty.
+  // What tells two meetings apart: "18231.0" on Slurm, job and step; "myrun.1" on torchrun, run and
+  // restart count. May be empty.
   std::string job;
 };
 
-// `variable` looks one up (std::getenv, or a test's map). Nothing set: rank 0 of 1. Error(spec)
-// naming the variable where one is missing, no number or contradicts another. An empty value counts
-// as not set.
+// Reads the place. `variable` looks a variable up (std::getenv, or a test's map). Nothing set: rank
+// 0 of 1. Error(spec) names the variable that is missing, no number or contradicts another. An
+// empty value counts as not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Place place_of(const Environment& variable);
 
-// std::getenv. The strings are copied: variables are set before threads are started.
+// Returns std::getenv's value. The strings are copied: variables are set before threads start.
 std::optional<std::string> process_environment(const std::string& name);
 
-// Who a rank is, for messages: "rank 3", with several nodes "rank 3 of node 1".
+// Names a rank in messages: "rank 3", with several nodes "rank 3 of node 1".
 std::string rank_name(int rank, int node, int nodes);
 
 }  // namespace tessera::trainer

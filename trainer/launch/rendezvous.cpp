@@ -29,7 +29,7 @@ std::string json_of(const Rendezvous& rendezvous) {
   return json.dump() + "\n";
 }
 
-// Error(input) where it is not what json_of makes.
+// Parses what json_of makes. Error(input) if it is something else.
 Rendezvous parse(const std::string& text, const std::string& name) {
   const Value value = parse_json(text, name);
   Fields fields(value, "a rendezvous");
@@ -50,7 +50,7 @@ Rendezvous parse(const std::string& text, const std::string& name) {
 }
 
 void write_private(const fs::path& path, const std::string& text) {
-  // The name holds the host, since processes of two nodes may have the same number.
+  // The name contains the host, because processes of two nodes may have the same id.
   const fs::path temporary = path.string() + fmt::format(".tmp.{}.{}", host_name(), ::getpid());
   try {
     ::unlink(temporary.c_str());
@@ -82,15 +82,15 @@ RendezvousFile::~RendezvousFile() {
   try {
     if (read_file_if_exists(path_) == text_) ::unlink(path_.c_str());
   } catch (const std::exception& error) {
-    // It is of no use to anybody now; the run does not end for it.
+    // A file that cannot be removed is useless but harmless: the run goes on.
     std::fputs(fmt::format("trainer: {}\n", error.what()).c_str(), stderr);
   }
 }
 
 std::optional<Rendezvous> read_rendezvous(const fs::path& path, const std::string& job,
                                           std::string& why) {
-  // On NFS a client remembers for a while that a name was not there; opening the folder makes it
-  // ask again.
+  // An NFS client remembers for a while that a name did not exist; opening the folder makes it ask
+  // again.
   const FileDescriptor folder(
       ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   try {
@@ -106,7 +106,7 @@ std::optional<Rendezvous> read_rendezvous(const fs::path& path, const std::strin
     }
     return rendezvous;
   } catch (const Error& error) {
-    // What is quoted of a file might be the token.
+    // The error must not quote the file: that might be the token.
     why = error.code() == ExitCode::io ? error.what()
                                        : fmt::format("{} is no rendezvous file", path.string());
     return std::nullopt;

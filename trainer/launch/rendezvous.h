@@ -1,5 +1,5 @@
-// What a rank must know to find rank 0: its addresses and the token. Comes from a file in the run's
-// folder, from the variables of `trainer --nproc`, or from those of torchrun.
+// What a rank must know to find rank 0: its addresses and the token. It comes from a file in the
+// run's folder, from the variables of `trainer --nproc`, or from those of torchrun.
 #pragma once
 
 #include <filesystem>
@@ -24,8 +24,8 @@ struct Rendezvous {
 std::filesystem::path rendezvous_path(const std::filesystem::path& run_dir, int attempt,
                                       int restart);
 
-// Owns the file: written whole, mode 0600, in place of what an earlier start left there; removed at
-// the end of its life, unless it is another's by then. Error(io).
+// Owns the file. It is written whole with mode 0600, replacing what an earlier start left, and
+// removed in the destructor unless it is another's by then. Error(io).
 class RendezvousFile {
  public:
   RendezvousFile(std::filesystem::path path, const Rendezvous& content);
@@ -38,14 +38,15 @@ class RendezvousFile {
   std::string text_;
 };
 
-// Nothing, and `why`, if there is none, or one of another job, or it cannot be read.
+// Reads the file. Nothing, and `why`, if there is none, it belongs to another job, or it cannot be
+// read.
 std::optional<Rendezvous> read_rendezvous(const std::filesystem::path& path, const std::string& job,
                                           std::string& why);
 
-// The variables by which `trainer --nproc` tells its ranks where they meet. The listening socket is
-// inherited by rank 0, so the port is nobody else's at any time.
+// The variables by which `trainer --nproc` tells its ranks where they meet. Rank 0 inherits the
+// listening socket, so the port never belongs to anyone else.
 inline constexpr const char* kStoreVariable = "TESSERA_STORE";  // "127.0.0.1:4242"
 inline constexpr const char* kStoreTokenVariable = "TESSERA_STORE_TOKEN";
-inline constexpr const char* kStoreSocketVariable = "TESSERA_STORE_FD";  // of rank 0
+inline constexpr const char* kStoreSocketVariable = "TESSERA_STORE_FD";  // rank 0 only
 
 }  // namespace tessera::trainer

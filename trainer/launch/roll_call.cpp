@@ -10,7 +10,7 @@ namespace {
 
 using NodeOf = std::function<int(int rank)>;
 
-// -1 for all if it cannot be known.
+// Returns the expected node of each rank; -1 for all if it cannot be known.
 NodeOf expected_nodes(const std::vector<int>& node_of, int nodes) {
   const int ranks = static_cast<int>(node_of.size());
   NodeOf unknown = [](int) { return -1; };

@@ -1,5 +1,5 @@
-// SipHash-2-4, a hash with a key for short messages (Aumasson and Bernstein, 2012): who does not
-// know the key can neither make nor guess the hash of a message.
+// SipHash-2-4, a keyed hash for short messages (Aumasson and Bernstein, 2012): without the key
+// nobody can compute or guess the hash of a message.
 #pragma once
 
 #include <array>

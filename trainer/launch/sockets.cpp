@@ -67,7 +67,7 @@ void set_option(const FileDescriptor& socket, int level, int name, int value) {
 }
 
 bool start_listening(const FileDescriptor& socket, const sockaddr* address, socklen_t size) {
-  // What a port's last owner left in TIME_WAIT does not hold it.
+  // Lets the port be used although its last owner left connections in TIME_WAIT.
   set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
   return ::bind(socket.get(), address, size) == 0 && ::listen(socket.get(), kBacklog) == 0;
 }
@@ -79,8 +79,8 @@ struct Interface {
   bool v6 = false;
 };
 
-// All addresses of this machine that another one could name: no link-local ones, which mean
-// something on their own link only.
+// Returns all addresses of this machine that another machine could name. Link-local ones are left
+// out: they mean something on their own link only.
 std::vector<Interface> interfaces() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
@@ -98,7 +98,7 @@ std::vector<Interface> interfaces() {
                      .loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0,
                      .v6 = family == AF_INET6});
   }
-  // IPv4 first, loopback last: it is right for a peer on the same machine only.
+  // IPv4 first, loopback last: loopback is right only for a peer on the same machine.
   std::ranges::stable_sort(
       found, {}, [](const Interface& one) { return (one.loopback ? 2 : 0) + (one.v6 ? 1 : 0); });
   return found;
@@ -169,7 +169,7 @@ FileDescriptor listen_everywhere(int port) {
     if (start_listening(both, reinterpret_cast<const sockaddr*>(&all), sizeof all)) return both;
     if (errno == EADDRINUSE) throw_listening({.host = "::", .port = port}, errno);
   }
-  return listen_on({.host = "0.0.0.0", .port = port});  // a machine without IPv6
+  return listen_on({.host = "0.0.0.0", .port = port});  // this machine has no IPv6
 }
 
 int port_of(const FileDescriptor& listener) {
@@ -216,7 +216,7 @@ void set_options(const FileDescriptor& connection) {
   set_option(connection, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
   set_option(connection, IPPROTO_TCP, TCP_KEEPINTVL, kBetweenSeconds);
   set_option(connection, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  // Probes are not sent while data waits to be acknowledged.
+  // TCP sends no keep-alive probes while data waits to be acknowledged, hence this limit.
   set_option(connection, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMilliseconds);
 }
 

@@ -28,32 +28,34 @@ struct Listening {
   std::vector<Address> addresses;       // where a peer may reach them, the likeliest first
 };
 
-// On a free port: of loopback if there is one node; else of the interfaces that TESSERA_INTERFACE
-// or GLOO_SOCKET_IFNAME names ("eth0" or "ib0,ib1"), else of all. Error(spec) if a named one is not
-// there, Error(comm_error) if there is no port.
+// Listens on a free port: on loopback if there is one node; otherwise on the interfaces that
+// TESSERA_INTERFACE or GLOO_SOCKET_IFNAME names ("eth0" or "ib0,ib1"), otherwise on all.
+// Error(spec) if a named one does not exist, Error(comm_error) if there is no port.
 Listening listen_for(const Place& place, const Environment& variable);
-// On one numeric address, port 0: a free one. Error(comm_error).
+// Listens on one numeric address; port 0: a free one. Error(comm_error).
 FileDescriptor listen_on(const Address& address);
-// On all interfaces. Error(comm_error) if the port is taken.
+// Listens on all interfaces. Error(comm_error) if the port is taken.
 FileDescriptor listen_everywhere(int port);
 int port_of(const FileDescriptor& listener);
 
-// Small messages go out at once, and a peer that has vanished without a word (power, network) is
-// noticed within half a minute.
+// Sends small messages at once, and notices within half a minute that a peer has vanished without a
+// word (power, network).
 void set_options(const FileDescriptor& connection);
 
-// Numeric addresses, or what a name resolves to, which may take a while; empty if nothing.
+// Returns the numeric address, or what a name resolves to, which may take a while; empty if
+// nothing.
 std::vector<Address> resolve(const Address& address, bool names_too);
-// A connection that is being made, non-blocking; nothing and `trouble` if it cannot be.
+// Starts a non-blocking connection. Nothing and `trouble` if it cannot be started.
 FileDescriptor start_connecting(const Address& numeric, std::string& trouble);
-// Whether it is made, once the socket is writable; else `trouble` says why not.
+// Returns whether the connection is made, once the socket is writable; otherwise `trouble` says why
+// not.
 bool is_connected(const FileDescriptor& connection, std::string& trouble);
 
-// All of it, waiting at most until `deadline`; false if the connection ended or time is over.
+// Sends all bytes, waiting at most until `deadline`. False if the connection ended or time is over.
 bool send_all(const FileDescriptor& connection, std::string_view bytes,
               SteadyClock::time_point deadline);
 
-// Milliseconds for poll(2), at least 0, rounded up.
+// Returns milliseconds for poll(2), at least 0, rounded up.
 int poll_timeout(SteadyClock::time_point until);
 
 }  // namespace tessera::trainer

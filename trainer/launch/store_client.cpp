@@ -25,9 +25,9 @@ namespace {
 using wire::Frame;
 using wire::Kind;
 
-constexpr std::chrono::seconds kAnswerLimit{60};  // of rank 0, to what it answers at once
+constexpr std::chrono::seconds kAnswerLimit{60};  // for rank 0 to answer what it answers at once
 
-// A connection that rank 0 has believed, and what has come over it already.
+// A connection that rank 0 has accepted as a rank's, and the bytes that have already come over it.
 struct Connection {
   FileDescriptor socket;
   wire::FrameReader frames;
@@ -64,7 +64,8 @@ class StoreClient final : public MeetingStore {
       lock.lock();
       changed_.wait_until(lock, SteadyClock::now() + kAnswerLimit, is_over);
     }
-    // What came first: a rank may have been lost after all had met, and whoever gave up has left.
+    // The first event counts: a rank may have been lost after all had met, and a rank that gave up
+    // has left.
     if (met_) return;
     if (!not_met_.empty()) throw Error(ExitCode::comm_error, "meeting", not_met_);
     if (lost_) throw_lost();
@@ -110,11 +111,11 @@ class StoreClient final : public MeetingStore {
 
   void send(const Frame& frame, SteadyClock::time_point until) {
     const std::lock_guard lock(send_mutex_);
-    // After half a frame no other can follow.
+    // After half a frame no other frame can follow.
     if (!send_all(socket_, wire::frame_bytes(frame), until)) ::shutdown(socket_.get(), SHUT_RDWR);
   }
 
-  // Nothing if the connection ends or time is over.
+  // Sends a request and returns the answer. Nothing if the connection ends or time is over.
   std::optional<Frame> request(Frame frame, std::chrono::milliseconds limit) {
     const auto until = SteadyClock::now() + limit;
     std::unique_lock lock(mutex_);
@@ -185,12 +186,12 @@ class StoreClient final : public MeetingStore {
   const int exceptions_ = std::uncaught_exceptions();
   const FileDescriptor socket_;
   std::mutex send_mutex_;
-  wire::FrameReader frames_;  // of the thread
+  wire::FrameReader frames_;  // used by the thread only
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint32_t last_id_ = 0;
-  std::map<std::uint32_t, std::optional<Frame>> answers_;  // of the requests that wait
+  std::map<std::uint32_t, std::optional<Frame>> answers_;  // of pending requests
   bool met_ = false;
   std::string not_met_;
   std::optional<Lost> lost_;
@@ -200,7 +201,7 @@ class StoreClient final : public MeetingStore {
   std::thread thread_;
 };
 
-// One address that is tried.
+// An attempt to connect to one address.
 struct Attempt {
   std::string name;
   FileDescriptor socket;
@@ -210,14 +211,14 @@ struct Attempt {
   SteadyClock::time_point until;
 };
 
-// Tries addresses, beginning the next one when the one before has failed or is slow, and stops at
-// the first that knows the token: only there this rank shows what it knows.
+// Tries addresses, starting the next one when the one before has failed or is slow. It stops at the
+// first that knows the token: only to that one does this rank show that it knows the token too.
 class Search {
  public:
   Search(const wire::Token& token, const wire::Hello& hello) : token_(token), hello_(hello) {}
 
-  // The connection and, in `proof`, what to send next. Names come after numbers: to look one up may
-  // take seconds.
+  // Returns the connection and, in `proof`, what to send next. Names are tried after numeric
+  // addresses, because looking one up may take seconds.
   FileDescriptor run(std::vector<Address> addresses, SteadyClock::time_point until,
                      std::string& proof) {
     constexpr std::chrono::milliseconds kHeadStart{250};
@@ -239,7 +240,7 @@ class Search {
     return {};
   }
 
-  // "10.0.0.1:4242: Connection refused, ..."
+  // Returns "10.0.0.1:4242: Connection refused, ...".
   std::string troubles() const { return fmt::format("{}", fmt::join(troubles_, ", ")); }
 
  private:
@@ -285,18 +286,18 @@ class Search {
     return {};
   }
 
-  // Never the end of the search.
+  // Sends the hello. It never ends the search.
   bool greet(Attempt& attempt, std::string& trouble) {
     if (!is_connected(attempt.socket, trouble)) return false;
     set_options(attempt.socket);
     attempt.connected = true;
     attempt.hello = wire::hello_bytes(hello_);
-    // A new connection takes these few bytes at once.
+    // A new connection accepts these few bytes at once.
     if (!send_all(attempt.socket, attempt.hello, SteadyClock::now())) trouble = "it ended";
     return false;
   }
 
-  // True once the other side has shown that it knows the token.
+  // Reads the answer. True once the other side has shown that it knows the token.
   bool hear(Attempt& attempt, std::string& trouble) {
     std::array<char, wire::kAnswerBytes> chunk{};
     const ssize_t got = ::recv(attempt.socket.get(), chunk.data(),
@@ -323,7 +324,7 @@ class Search {
   std::vector<std::string> troubles_;
 };
 
-// What rank 0 says to the proof: nothing if the connection ends first.
+// Returns what rank 0 says to the proof; nothing if the connection ends first.
 std::optional<Frame> verdict(const FileDescriptor& socket, wire::FrameReader& frames,
                              SteadyClock::time_point until) {
   std::array<char, 4096> chunk{};
@@ -373,7 +374,7 @@ std::unique_ptr<MeetingStore> join_store(const FindRankZero& find, const Place& 
           return std::make_unique<StoreClient>(std::move(connection), place.nodes);
         why = "rank 0 ended the connection";
       } else {
-        why = search.troubles();  // empty if time is over in the middle: what came before stands
+        why = search.troubles();  // empty if time ran out in the middle: the earlier reason stands
       }
     }
     if (!why.empty()) trouble = why;

@@ -40,6 +40,7 @@ const std::string* Meeting::find(const std::string& key) const {
   return found != values_.end() ? &found->second : nullptr;
 }
 
+// A new value answers the ranks that have been waiting for its key.
 bool Meeting::store(const std::string& key, const std::string& value) {
   if (!values_.emplace(key, value).second) return false;
   const auto waiting = waiting_.find(key);
@@ -54,6 +55,7 @@ bool Meeting::store(const std::string& key, const std::string& value) {
   return true;
 }
 
+// The first loss is told to all, and ends every wait for a key that will not come.
 void Meeting::lose(Lost lost) {
   if (lost_) return;
   lost_ = std::move(lost);
@@ -95,6 +97,8 @@ void Meeting::refuse(Peer& peer, std::string_view what) {
   peer.ended = true;
 }
 
+// Checks, in this order: same version of the trainer, same numbers of ranks and nodes, a rank that
+// has not come yet. A refused peer gets the reason and is closed after that.
 void Meeting::admit(Peer& peer) {
   const auto hello = wire::parse_hello(peer.hello);
   std::string why;
@@ -162,6 +166,7 @@ void Meeting::handle(Peer& peer, const Frame& frame, std::vector<Lost>& said) {
   }
 }
 
+// A rank that announced its end is no loss.
 std::optional<Lost> Meeting::went(const Peer& peer) {
   members_[static_cast<std::size_t>(peer.rank)] = nullptr;
   --present_;

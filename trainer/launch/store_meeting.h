@@ -1,7 +1,7 @@
 // What rank 0 knows of the ranks that meet at its store: who has come, which values are set and
-// asked for, who was lost first. It reads no socket: what a peer is to get is added to Peer::out.
+// asked for, who was lost first. It reads no socket: bytes for a peer are appended to Peer::out.
 //
-// Whoever calls holds the mutex of the store (store_server.cpp).
+// The caller holds the mutex of the store (store_server.cpp).
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ namespace tessera::trainer {
 
 inline constexpr std::chrono::seconds kGreetingLimit{10};
 
-// One connection.
+// A connection.
 struct Peer {
   enum class Stage : std::uint8_t {
     hello,    // waits for its Hello
@@ -34,23 +34,23 @@ struct Peer {
   FileDescriptor socket;
   std::string host;  // numeric
   Stage stage = Stage::hello;
-  SteadyClock::time_point until;  // of the greeting, or of the last bytes
-  std::string in;                 // of the greeting
+  SteadyClock::time_point until;  // deadline of the greeting or of the last bytes
+  std::string in;                 // bytes of the greeting so far
   std::string hello, answer;
   wire::FrameReader frames;
   std::string out;
   int rank = -1;
-  bool told = false;  // it said that it leaves, or that it fails
+  bool told = false;  // it said that it leaves or fails
   bool ended = false;
 };
 
 class Meeting {
  public:
-  // Rank 0 is there. `changed` is told whenever anything below may have another answer.
+  // Rank 0 is present from the start. `changed` is notified whenever an answer below may change.
   Meeting(Place place, std::condition_variable& changed);
 
   bool has_met() const { return met_; }
-  // Who was missing when somebody's time was over; else empty.
+  // Returns who was missing when some rank's time was over; empty if nobody's was.
   const std::string& not_met() const { return not_met_; }
   const std::optional<Lost>& lost() const { return lost_; }
   [[noreturn]] void throw_lost() const;
@@ -58,24 +58,25 @@ class Meeting {
   bool is_ending() const { return ending_; }
   const std::string* find(const std::string& key) const;  // its value; null: none
 
-  // False: it was set before.
+  // Sets a key. False if it was set before.
   bool store(const std::string& key, const std::string& value);
-  // The first one is the reason of all that follows.
+  // Records a lost rank. The first one is the reason for everything that follows.
   void lose(Lost lost);
-  // Somebody's time is over.
+  // Records that some rank's time is over.
   void give_up();
-  // Rank 0 leaves in peace.
+  // Tells all that rank 0 leaves in peace.
   void end();
-  // No peer is there any more.
+  // Forgets all peers.
   void all_gone();
 
-  // Remembered for the message to people, of which the last is enough.
+  // Drops a connection. The message for people names the last one that was refused.
   void refuse(Peer& peer, std::string_view what);
-  // It knows the token. Whoever is refused here is told why.
+  // Admits a peer that knows the token as a rank, or refuses it and tells it why.
   void admit(Peer& peer);
-  // A member's frame. Who says that it fails is added to `said`.
+  // Handles a member's frame. A rank that says that it fails is added to `said`.
   void handle(Peer& peer, const wire::Frame& frame, std::vector<Lost>& said);
-  // A member's connection has ended: how it was lost, if it had not said that it leaves or fails.
+  // Handles the end of a member's connection. Returns how it was lost, unless it had said that it
+  // leaves or fails.
   std::optional<Lost> went(const Peer& peer);
 
  private:
@@ -87,8 +88,8 @@ class Meeting {
   std::condition_variable& changed_;
   std::map<std::string, std::string> values_;
   std::map<std::string, std::vector<std::pair<int, std::uint32_t>>> waiting_;  // rank, request
-  std::vector<Peer*> members_;  // by rank; null: none, not yet or no more
-  std::vector<int> node_of_;    // of those that have ever come, else -1
+  std::vector<Peer*> members_;  // by rank; null: not there
+  std::vector<int> node_of_;    // by rank; -1: has never come
   std::vector<std::string> host_of_;
   int come_ = 0;
   int present_ = 0;

@@ -24,7 +24,7 @@ namespace tessera::trainer {
 
 namespace {
 
-constexpr std::chrono::seconds kMomentToHear{1};  // that rank 0 has left
+constexpr std::chrono::seconds kMomentToHear{1};  // to hear that rank 0 has left
 constexpr std::size_t kMostStrangers = 1024;      // connections that have not proved themselves
 
 std::string numeric_host(const sockaddr_storage& address, socklen_t size) {
@@ -35,7 +35,8 @@ std::string numeric_host(const sockaddr_storage& address, socklen_t size) {
   return host.data();
 }
 
-// A connection a rank, strangers, and what the program opens otherwise.
+// Raises the limit of open files: one connection for each rank, strangers, and the program's own
+// files.
 void allow_files(int ranks) {
   rlimit limit{};
   const rlim_t wanted = static_cast<rlim_t>(ranks) + kMostStrangers + 256;
@@ -74,7 +75,8 @@ class StoreServer final : public MeetingStore {
     std::unique_lock lock(mutex_);
     wait(lock, until,
          [&] { return meeting_.has_met() || meeting_.lost() || !meeting_.not_met().empty(); });
-    // What came first: a rank may have been lost after all had met, and whoever gave up has left.
+    // The first event counts: a rank may have been lost after all had met, and a rank that gave up
+    // has left.
     if (meeting_.has_met()) return;
     if (!meeting_.lost()) {
       meeting_.give_up();
@@ -141,6 +143,8 @@ class StoreServer final : public MeetingStore {
     meeting_.all_gone();
   }
 
+  // One round: waits for an event or the next deadline, then reads, writes and accepts. The mutex
+  // is not held while it waits. False: the store ends.
   bool serve_round() {
     std::vector<pollfd> files{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
     SteadyClock::time_point until = SteadyClock::now() + std::chrono::minutes(1);
@@ -198,7 +202,7 @@ class StoreServer final : public MeetingStore {
   static void flush(Peer& peer) {
     const ssize_t sent =
         ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    // An end of the connection shows when it is read.
+    // If the connection has ended, the next read shows it.
     if (sent > 0) peer.out.erase(0, static_cast<std::size_t>(sent));
   }
 
@@ -219,6 +223,7 @@ class StoreServer final : public MeetingStore {
     if (peer.frames.is_broken()) peer.ended = true;
   }
 
+  // The greeting: Hello, then Answer, then Proof (wire.h). Anything else is refused at once.
   void greet(Peer& peer, std::string_view bytes) {
     peer.in += bytes;
     if (peer.stage == Peer::Stage::hello) {
@@ -238,7 +243,7 @@ class StoreServer final : public MeetingStore {
   }
 
   void accept_all(int listener) {
-    // Not for ever: those that are members have their turn too.
+    // A round accepts a bounded number of connections, so that members have their turn too.
     for (std::size_t i = 0; i < kMostStrangers; ++i) {
       sockaddr_storage address{};
       socklen_t size = sizeof address;
@@ -247,7 +252,7 @@ class StoreServer final : public MeetingStore {
       if (!socket) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN) return;
-        // No file is left for it: a stranger's is taken, else it waits.
+        // No file descriptor is left: drop a stranger's connection, or else wait.
         if (drop_oldest_stranger()) continue;
         constexpr std::chrono::milliseconds kPause{100};
         accept_from_ = SteadyClock::now() + kPause;
@@ -270,7 +275,7 @@ class StoreServer final : public MeetingStore {
     return static_cast<std::size_t>(
         std::ranges::count_if(peers_, [](const auto& peer) { return is_stranger(*peer); }));
   }
-  // They stand in the order in which they came.
+  // Drops the oldest stranger: peers are in the order in which they came.
   bool drop_oldest_stranger() {
     const auto oldest =
         std::ranges::find_if(peers_, [](const auto& peer) { return is_stranger(*peer); });
@@ -280,8 +285,8 @@ class StoreServer final : public MeetingStore {
     return true;
   }
 
-  // A rank whose connection ended without a word comes before those that say that they fail: they
-  // may have noticed just that.
+  // Removes ended peers and records losses. A rank whose connection ended without a word comes
+  // before ranks that say that they fail: they may have noticed just that.
   void sweep(const std::vector<Lost>& said) {
     std::vector<Lost> silent;
     for (const auto& peer : peers_) {
@@ -299,12 +304,12 @@ class StoreServer final : public MeetingStore {
   const std::chrono::milliseconds moment_;
   const int exceptions_ = std::uncaught_exceptions();
   const std::vector<FileDescriptor> listeners_;
-  const FileDescriptor wake_;  // written to when there is something to send
+  const FileDescriptor wake_;  // an eventfd that wakes the thread when there is something to send
 
   std::mutex mutex_;
   std::condition_variable changed_;
   Meeting meeting_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // changed by the thread alone
+  std::vector<std::unique_ptr<Peer>> peers_;  // changed by the thread only
   SteadyClock::time_point accept_from_;
   SteadyClock::time_point end_by_;
   std::thread thread_;

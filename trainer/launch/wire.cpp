@@ -55,7 +55,7 @@ void put_nonce(std::string& out) {
   for (const std::uint8_t byte : nonce) out += static_cast<char>(byte);
 }
 
-// A difference takes as long to find wherever it is.
+// Compares in constant time: a difference takes as long to find wherever it is.
 bool is_same(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;

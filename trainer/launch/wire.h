@@ -19,14 +19,15 @@
 
 namespace tessera::trainer::wire {
 
-// What the ranks of one start know and nobody else does; the key of the hashes.
+// A secret that only the ranks of one start know; the key of the hashes.
 using Token = SipKey;
 
 Token random_token();
-// 32 hexadecimal digits, and back; nothing if it is none.
+// Converts to 32 hexadecimal digits and back; nothing if the text is none.
 std::string to_hex(const Token& token);
 std::optional<Token> token_of(std::string_view hex);
-// The same for the same text, whoever makes it: no secret, but it tells two texts apart.
+// Derives a token from a text. Everyone who knows the text can do so: it is no secret, but tells
+// two texts apart.
 Token derived_token(std::string_view text);
 
 struct Hello {
@@ -42,29 +43,29 @@ inline constexpr std::size_t kHelloBytes = 112;
 inline constexpr std::size_t kAnswerBytes = 32;
 inline constexpr std::size_t kProofBytes = 8;
 
-// With fresh random bytes at each call.
+// Returns the bytes of a hello, with fresh random bytes at each call.
 std::string hello_bytes(const Hello& hello);
 std::string answer_bytes(const Token& token, std::string_view hello);
 std::string proof_bytes(const Token& token, std::string_view hello, std::string_view answer);
 
-// Whether the bytes so far (any number) can be those of a greeting: refuses garbage at once.
+// Returns whether the bytes so far (any number) can begin a greeting: garbage is refused at once.
 bool may_be_hello(std::string_view begin);
 bool may_be_answer(std::string_view begin);
 bool answer_holds(const Token& token, std::string_view hello, std::string_view answer);
 bool proof_holds(const Token& token, std::string_view hello, std::string_view answer,
                  std::string_view proof);
 
-// Nothing if it is of another version of the protocol or holds what no rank says.
+// Parses a hello. Nothing if it is of another version of the protocol or holds what no rank says.
 std::optional<Hello> parse_hello(std::string_view bytes);
 
 enum class Kind : std::uint8_t {
-  // of a client
+  // from a client
   set = 1,  // key, value; answered by done or twice
   get,      // key; answered by value, or by absent once a rank is lost
   fail,     // value: why this rank fails; answered by done
   who,      // its time is over: who has not come? answered by not_met
   leave,    // in peace
-  // of rank 0
+  // from rank 0
   welcome = 64,
   refused,  // value: why
   met,      // all have come
@@ -87,20 +88,20 @@ struct Frame {
 inline constexpr std::size_t kMostKeyBytes = 1024;
 inline constexpr std::size_t kMostValueBytes = 64 * 1024;
 
-// Error(internal) if a frame does not take them.
+// Throws Error(internal) if a frame cannot hold them.
 void check_sizes(std::string_view key, std::string_view value);
 
-// A reason, cut to what a frame takes.
+// Cuts a reason to what a frame holds.
 std::string cut(std::string_view reason);
 
 std::string frame_bytes(const Frame& frame);
 
-// Takes bytes as they come and gives whole frames.
+// Collects bytes as they come and returns whole frames.
 class FrameReader {
  public:
   void add(std::string_view bytes) { bytes_ += bytes; }
   std::optional<Frame> next();
-  // Something that is no frame has come: nothing follows.
+  // Returns whether something came that is no frame: nothing can follow it.
   bool is_broken() const { return broken_; }
 
  private:

@@ -19,17 +19,17 @@ namespace {
 using comm::Call;
 using comm::Collective;
 
-// Where the ranks meet. A collective is: all enter, each with its call; each does its part of the
-// work in the memory of all; all leave. Between the two nothing waits, so whoever is in there comes
-// out, and failures count at the entrance alone: no rank can give its memory back while another
-// works in it.
+// Where the ranks meet. In a collective all ranks enter, each with its call; each does its part of
+// the work in the memory of all; all leave. Nothing waits between enter and leave, so a rank that
+// is inside comes out, and failures count only when entering: no rank can free its memory while
+// another works in it.
 class Group {
  public:
   explicit Group(int size) : states_(static_cast<std::size_t>(size)) {}
 
   int size() const { return static_cast<int>(states_.size()); }
 
-  // Of a rank between enter and leave.
+  // The call of a rank between enter and leave.
   const Call& call(int rank) const { return at(rank).call; }
 
   // Returns when all ranks have entered with the same call, or throws Error(comm_error).
@@ -72,7 +72,7 @@ class Group {
     fail(fmt::format("rank {} has aborted", rank), messages_of(rank));
   }
 
-  // Of a rank that makes no more calls: a failure as soon as another one waits for it.
+  // Marks a rank that makes no more calls: it is a failure once another rank waits for it.
   void end(int rank) {
     const std::lock_guard lock(mutex_);
     at(rank).ended = true;
@@ -98,8 +98,8 @@ class Group {
     return fmt::format("the messages of rank {} say why", rank);
   }
 
-  // Fails if one of the ranks is missing for good, or if all are here and differ. That is found
-  // when all are here, not earlier, so that the error can name the call of each.
+  // Fails if a rank is missing for good, or if all have come and their calls differ. Differences
+  // are checked only when all are here, so that the error can name the call of each.
   void check_others() {
     for (int other = 0; other < size(); ++other) {
       if (at(other).ended) {
@@ -116,7 +116,7 @@ class Group {
     }
   }
 
-  // The first failure is the one that is told: the others follow from it.
+  // Keeps the first failure: the others follow from it.
   void fail(const std::string& what, const std::string& fix) {
     if (!failure_.empty()) return;
     failure_ = what + waiting_calls();
@@ -124,7 +124,7 @@ class Group {
     changed_.notify_all();
   }
 
-  // Of the ranks that wait.
+  // Lists the calls of the waiting ranks.
   std::string waiting_calls() const {
     std::vector<std::optional<Call>> calls(states_.size());
     for (int rank = 0; rank < size(); ++rank) {
@@ -139,7 +139,7 @@ class Group {
   int waiting_ = 0;  // at the entrance
   int leaving_ = 0;
   std::uint64_t entered_ = 0;  // collectives that all ranks have entered
-  std::uint64_t left_ = 0;     // and left
+  std::uint64_t left_ = 0;     // collectives that all ranks have left
   std::string failure_;        // empty: none
   std::string fix_;
 };
@@ -169,7 +169,8 @@ class ThreadRank final : public Communicator {
     const Call mine = comm::all_gather_call(rank_, size(), shard, full);
     enter(mine);
     const auto bytes = static_cast<std::size_t>(mine.bytes());
-    // Each rank begins with its own shard and goes round, so that no two read the same at once.
+    // Each rank begins with its own shard and goes round, so that no two read the same shard at
+    // once.
     for (int i = 0; i < size(); ++i) {
       const int other = (rank_ + i) % size();
       const std::byte* const from = group_->call(other).in;
@@ -182,7 +183,7 @@ class ThreadRank final : public Communicator {
   void reduce_scatter_sum(Stream /*stream*/, Tensor full, Tensor shard) override {
     const Call mine = comm::reduce_scatter_sum_call(rank_, size(), full, shard);
     enter(mine);
-    // Nobody else reads this slice of any rank, so the sum may overwrite it.
+    // No other rank reads this slice of any rank, so the sum may overwrite it.
     for (int other = 0; other < size(); ++other) {
       source(other) = group_->call(other).in + mine.bytes() * rank_;
     }
@@ -193,8 +194,8 @@ class ThreadRank final : public Communicator {
   void all_reduce_sum(Stream /*stream*/, Tensor tensor) override {
     const Call mine = comm::all_reduce_sum_call(tensor);
     enter(mine);
-    // Each element is summed by one rank, which stores it everywhere: one sum, the same bits. Parts
-    // are whole cache lines, so that no two ranks write to one.
+    // One rank sums each element and stores it everywhere: one sum, the same bits. Parts are whole
+    // cache lines, so that no two ranks write to the same line.
     const std::int64_t line = 64 / bytes_of(mine.dtype);
     const std::int64_t lines = (mine.elements + line - 1) / line;
     const std::int64_t part = (lines + size() - 1) / size() * line;
@@ -228,7 +229,7 @@ class ThreadRank final : public Communicator {
   const int rank_;
   bool prepared_ = false;
   std::thread::id thread_;
-  std::vector<const std::byte*> sources_;  // one a rank
+  std::vector<const std::byte*> sources_;  // one for each rank
   std::vector<std::byte*> results_;
 };
 

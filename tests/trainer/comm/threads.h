@@ -8,8 +8,8 @@
 
 namespace tessera::trainer {
 
-// One communicator a rank, in rank order, each to be used by a thread of its own. Tensors are in
-// host memory that all threads see. A collective is complete when it returns; a waiting rank
+// Makes one communicator for each rank, in rank order; each is used by its own thread. Tensors are
+// in host memory that all threads see. A collective is complete when it returns; a waiting rank
 // sleeps. Each rank sums an equal part of the elements. The communicators may be destroyed in any
 // order and on any thread. ranks: 1 or more.
 std::vector<std::unique_ptr<Communicator>> threads_communicators(int ranks);

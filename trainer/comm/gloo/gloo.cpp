@@ -66,7 +66,8 @@ class GlooRank final : public Communicator {
       const std::int64_t first = round * piece;
       return Part{mine.elements * rank + first, std::min(piece, mine.elements - first)};
     };
-    // A shard may be its own slice, which is sent to nobody.
+    // A shard may be its own slice of full: sums overwrite only that slice, which is sent to
+    // nobody.
     sum_in_rounds(
         mine, (mine.elements + piece - 1) / piece, part, const_cast<std::byte*>(mine.in),
         [&](std::int64_t round) { return mine.out + round * piece * bytes_of(mine.dtype); }, false);
@@ -77,8 +78,8 @@ class GlooRank final : public Communicator {
     party_.need_prepared(mine.collective);
     if (mine.bytes() <= comm::kSmallBytes) return all_reduce_small(mine);
     party_.enter(mine);
-    // A round is a part of the tensor with a part for each rank in it, whole cache lines but the
-    // last.
+    // A round covers a range of the tensor, split among the ranks in whole cache lines (but the
+    // last). Each rank sums its part.
     const std::int64_t piece = piece_elements(mine);
     const std::int64_t line = 64 / bytes_of(mine.dtype);
     const std::int64_t whole = piece * size_;
@@ -102,7 +103,7 @@ class GlooRank final : public Communicator {
   void abort() override { party_.abort(); }
 
  private:
-  // Elements of a tensor.
+  // A range of a tensor's elements.
   struct Part {
     std::int64_t first = 0;
     std::int64_t count = 0;
@@ -110,7 +111,8 @@ class GlooRank final : public Communicator {
 
   void allocate() {
     sources_.resize(index(size_));
-    // Two rounds of a piece from each peer.
+    // Scratch holds two rounds of a piece from each peer, so that one is received while one is
+    // summed.
     constexpr std::int64_t kMostPiece = std::int64_t{1} << 20;
     constexpr std::int64_t kPage = 4096;
     piece_bytes_ = std::min(kMostPiece, comm::kScratchBytes / (2 * (size_ - 1)) / kPage * kPage);
@@ -133,9 +135,9 @@ class GlooRank final : public Communicator {
     comm::sum_in_order(mine.dtype, sources_, mine.elements, std::span(&mine.out, 1));
   }
 
-  // part(round, rank): what of `data` is that rank's to sum; it comes to result(round). The next
-  // round is on its way while one is summed. spread: the sums go to all ranks, in the place of what
-  // was summed.
+  // Reduces in rounds. part(round, rank): the range of `data` that the rank sums; the sum goes to
+  // result(round). The next round is in flight while one is summed. spread: sends the sums to all
+  // ranks, to the place of what was summed.
   template <class PartOf, class Result>
   void sum_in_rounds(const Call& mine, std::int64_t rounds, PartOf part, std::byte* data,
                      Result result, bool spread) {
@@ -145,7 +147,8 @@ class GlooRank final : public Communicator {
       party_.for_peers([&](int peer) {
         const Part theirs = part(round, peer);
         if (own > 0) party_.receive(mine, comm::kScatterLane, peer, scratch(round, peer), own);
-        // Nothing comes there before the peer has had, and summed, what is sent from there.
+        // The peer sends its sum only after it has received, and summed, what this rank sends from
+        // there.
         if (spread && theirs.count > 0)
           party_.receive(mine, comm::kGatherLane, peer, data + theirs.first * size,
                          theirs.count * size);
@@ -186,10 +189,10 @@ class GlooRank final : public Communicator {
 
   const int rank_;
   const int size_;
-  std::vector<const std::byte*> sources_;  // one a rank
+  std::vector<const std::byte*> sources_;  // one for each rank
   std::int64_t piece_bytes_ = 0;
   std::vector<std::byte> scratch_;
-  GlooParty party_;  // ends its connections before that memory goes
+  GlooParty party_;  // its destructor ends the connections before that memory is freed
 };
 
 }  // namespace
@@ -209,7 +212,7 @@ const comm::GlooModule& open_gloo(const std::filesystem::path& module) {
   if (library == nullptr) {
     const char* text = ::dlerror();
     std::string what = text != nullptr ? text : "cannot be opened";
-    // The loader begins with the path where the file itself is the fault.
+    // The loader's text begins with the path if the file itself is at fault.
     if (const std::string path = module.string() + ": "; what.starts_with(path))
       what.erase(0, path.size());
     refuse(what);

@@ -19,9 +19,9 @@
 namespace tessera::trainer::comm {
 namespace {
 
-// Gloo waits five times as long for a peer to connect.
+// Gloo waits five times this long for a peer to connect.
 constexpr std::chrono::milliseconds kConnectTimeout = std::chrono::seconds(12);
-// Gloo has no wait without a limit.
+// Gloo has no wait without a limit, so this is a year.
 constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
 
 using Buffer = gloo::transport::UnboundBuffer;
@@ -30,9 +30,9 @@ using Buffer = gloo::transport::UnboundBuffer;
 
 extern "C" {
 
-// Gloo makes a buffer an object. Here one spans all memory, so that an offset is an address and
-// none is made for a message; each peer and lane has its own, which counts its messages and keeps
-// its failure.
+// Gloo makes an object of each buffer. Here one buffer spans all memory, so that an offset is an
+// address and no message makes a new one. Each peer and lane has its own, which counts its messages
+// and keeps its failure.
 struct GlooLink {
   int rank = 0;
   int size = 0;
@@ -158,13 +158,13 @@ void linger(GlooLink* link, int lane, int milliseconds) {
   for (int peer = 0; peer < link->size; ++peer) {
     if (peer == link->rank) continue;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    // A wait that is over time ends all connections of Gloo.
+    // A wait that runs out of time would make Gloo end all connections.
     if (left.count() <= 0) return;
     guarded(ignored.data(), [&] { buffer(link, peer, lane).waitRecv(nullptr, left); });
   }
 }
 
-// Not Pair::close, which resets the connection: what was sent last would be lost on the way.
+// Pair::close would reset the connection and lose what was sent last, so it is not used.
 void close_link(GlooLink* link) {
   delete link;
 }

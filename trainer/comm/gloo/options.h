@@ -1,4 +1,4 @@
-// How a rank joins a communicator over Gloo, and its sizes.
+// How a rank joins a communicator over Gloo, and its limits.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace comm {
 struct GlooModule;
 inline constexpr std::int64_t kSmallBytes = 128;
 inline constexpr std::int64_t kScratchBytes = std::int64_t{8} << 20;
-// Each rank tells each other one its address through the store, which takes 64 KiB a value.
+// Each rank tells every other one its address through the store, whose values have at most 64 KiB.
 inline constexpr int kMostGlooRanks = 256;
 }  // namespace comm
 
@@ -19,9 +19,9 @@ struct GlooOptions {
   // Where this rank listens: a network interface, else a host name or address.
   std::string interface;
   std::string host = "127.0.0.1";
-  // For the others to come to prepare.
+  // How long to wait in prepare for the others.
   std::chrono::milliseconds limit = std::chrono::minutes(10);
-  // Keeps the keys of two communicators in one store apart.
+  // A prefix that separates the keys of two communicators in one store.
   std::string name = "gloo";
 };
 

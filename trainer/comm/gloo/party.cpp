@@ -15,7 +15,7 @@ namespace {
 
 // How long a rank that failed may take to say so in the store.
 constexpr auto kReasonLimit = std::chrono::seconds(2);
-// For what was sent last to arrive where no answer comes: some round trips and delayed
+// The time for what was sent last to arrive if no answer comes: some round trips and delayed
 // acknowledgements.
 constexpr int kLingerMilliseconds = 300;
 constexpr auto kWatchEvery = std::chrono::milliseconds(200);
@@ -24,7 +24,7 @@ std::size_t index(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
-// "rank 2 has aborted", or with what it said itself "rank 2: out of memory".
+// Returns "rank 2 has aborted", or with its own words "rank 2: out of memory".
 std::string text_of(const Lost& lost) {
   return fmt::format("rank {}{} {}", lost.rank, lost.reason == kAborted ? "" : ":", lost.reason);
 }
@@ -47,7 +47,7 @@ GlooParty::~GlooParty() {
       say(Message::Kind::ended, kEnded, rank_);
     }
   } catch (const std::exception&) {
-    failure_ = kEnded;  // untold: the others see the connections end
+    failure_ = kEnded;  // not announced: the others see the connections end
   }
   disconnect();
 }
@@ -102,7 +102,7 @@ void GlooParty::meet(const Call& mine) {
       fail(mine, fmt::format("rank {} {}", peer, value), peer, messages_of(peer));
   });
   compare_memory(mine, values);
-  // In the order of ranks on all of them, so that nobody waits for one that waits for him.
+  // All ranks connect in rank order, so that no two wait for each other in a circle.
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const std::string& value = values[index(peer)];
@@ -160,7 +160,8 @@ void GlooParty::enter(const Call& mine) {
   outgoing_.dtype = static_cast<std::int32_t>(mine.dtype);
   outgoing_.elements = mine.elements;
   outgoing_.number = number_;
-  // What a peer said before its connection ended counts, so a fault is told after that.
+  // A peer's words before its connection ended take precedence, so a fault is reported only after
+  // the receives.
   for_peers([&](int peer) {
     if (module_.send(link_, peer, kControlLane, &outgoing_, sizeof outgoing_, error_.data()) != 0)
       at(peer).fault = error_.data();
@@ -177,7 +178,7 @@ void GlooParty::enter(const Call& mine) {
     Message& incoming = other.incoming[(number_ - 1) % kAhead];
     other.message = incoming;
     fine = fine && is_call(mine, other.message);
-    // A peer may have done its part and be gone: then the next collective says so.
+    // A peer may have done its part and left: the next collective then reports it.
     module_.receive(link_, peer, kControlLane, &incoming, sizeof incoming, error_.data());
   });
   if (!fine) tell_failure(mine);
@@ -187,6 +188,7 @@ void GlooParty::enter(const Call& mine) {
   });
 }
 
+// Returns whether the message is the same call in the same position.
 bool GlooParty::is_call(const Call& mine, const Message& message) const {
   return message.kind == Message::Kind::call && message.number == number_ &&
          message.collective == static_cast<std::int32_t>(mine.collective) &&
@@ -194,6 +196,8 @@ bool GlooParty::is_call(const Call& mine, const Message& message) const {
          message.elements == mine.elements;
 }
 
+// Reports why ranks did not all enter with the same call, most telling reason first: a failure that
+// a rank announced, a rank that ended, a broken connection, different calls.
 void GlooParty::tell_failure(const Call& mine) {
   std::vector<std::optional<Call>> calls(index(size_));
   calls[index(rank_)] = mine;
@@ -315,7 +319,8 @@ void GlooParty::watch() {
     lock.unlock();
     const bool lost = store_.lost().has_value();
     lock.lock();
-    // Only the second time: what it says itself goes on its connections.
+    // It releases only at the second sighting, so that what the failed rank itself says can still
+    // arrive.
     if (lost && was_lost && !ended_) module_.release(link_);
     was_lost = lost;
   }

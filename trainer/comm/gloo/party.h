@@ -1,5 +1,5 @@
-// A rank among the others over Gloo: how they meet, enter each collective together and tell each
-// other that they fail or end; and the messages of a collective. The sums are gloo.cpp's.
+// A rank among the others over Gloo: how they meet, enter each collective together, tell each other
+// that they fail or end, and exchange a collective's messages. gloo.cpp has the sums.
 //
 // Errors are those of communicator.h. One thread.
 #pragma once
@@ -26,49 +26,51 @@ namespace tessera::trainer::comm {
 class GlooParty {
  public:
   GlooParty(const GlooModule& module, int rank, int size, Store& store, GlooOptions options);
-  // Tells the others that this rank ends or, of an exception, that it aborts; ends the connections.
+  // Tells the others that this rank ends or, during an exception, that it aborts; then ends the
+  // connections.
   ~GlooParty();
   GlooParty(const GlooParty&) = delete;
   GlooParty& operator=(const GlooParty&) = delete;
 
-  // In prepare, in this order, once: listens; exchanges addresses and connects to all.
+  // prepare calls these once, in this order: begin listens; meet exchanges addresses and connects
+  // to all.
   void begin(const Call& mine);
   void meet(const Call& mine);
 
-  // Error unless this rank has been prepared, by this thread, and nothing has failed since.
+  // Throws unless this thread has prepared this rank and nothing has failed since.
   void need_prepared(Collective collective) const;
-  // Returns when all ranks have entered with the same call and, of a small all-reduce, their data.
+  // Returns when all ranks have entered with the same call and, for a small all-reduce, their data.
   void enter(const Call& mine);
-  // Of a small all-reduce: kSmallBytes that go with the next enter, and those that came.
+  // Data of a small all-reduce: kSmallBytes that go with the next enter, and those that arrived.
   std::byte* own_data() { return outgoing_.data.data(); }
   const std::byte* data_of(int peer) const {
     return peers_[static_cast<std::size_t>(peer)].message.data.data();
   }
 
-  // Messages of the collective that was entered. What fails ends it for all.
+  // Messages of the entered collective. If one fails, the collective fails for all ranks.
   void send(const Call& mine, Lane lane, int peer, const std::byte* data, std::int64_t bytes);
   void receive(const Call& mine, Lane lane, int peer, void* data, std::int64_t bytes);
   void wait_sent(const Call& mine, Lane lane, int peer);
   void wait_received(const Call& mine, Lane lane, int peer);
 
-  // Begins behind the own rank, so that not all send to the same one.
+  // Calls f for each peer, from the next rank on, so that not all ranks send to the same one.
   template <class F>
   void for_peers(F f) const {
     for (int i = 1; i < size_; ++i) f((rank_ + i) % size_);
   }
 
-  // Of Communicator.
+  // poll and abort of Communicator.
   std::optional<std::string> poll();
   void abort();
 
  private:
   static constexpr std::size_t kAhead = 3;
   struct Peer {
-    // Where its next words come, those after n to the n-th modulo kAhead. So many that there is
-    // always one for a word that comes instead of the next collective, while this rank is still in
-    // the one before: a word without a place would be lost with the connection.
+    // Where the peer's next messages arrive, message n at n modulo kAhead. There are enough places
+    // that one is always free for last words that come instead of the next collective while this
+    // rank is still in the one before: without a place they would be lost with the connection.
     std::array<Message, kAhead> incoming;
-    Message message;    // of the collective that runs
+    Message message;    // of the running collective
     std::string fault;  // of the connection
   };
 
@@ -79,19 +81,21 @@ class GlooParty {
   // Fails if the calls differ.
   void compare(const Call& mine, const std::vector<std::optional<Call>>& calls);
   bool is_call(const Call& mine, const Message& message) const;
-  // Of an entrance where not all came, or with different calls.
+  // Fails an entrance at which ranks are missing or called something else.
   [[noreturn]] void tell_failure(const Call& mine);
 
-  // This rank's last word, in the place of its next collective.
+  // Sends this rank's last words in the position of its next collective.
   void say(Message::Kind kind, const std::string& text, int origin);
-  // The rank that failed first may be another one, and has perhaps said why.
+  // Fails because a connection broke. Another rank may have failed first and may have said why.
   [[noreturn]] void fail_by_connection(const Call& mine, int peer, const std::string& fault);
-  // This rank's last word. Afterwards no memory is touched: the caller may free it.
+  // Says this rank's last words and throws. Afterwards no memory is touched: the caller may free
+  // it.
   [[noreturn]] void fail(const Call& mine, const std::string& what, int origin,
                          const std::string& fix = "", const std::string& who = "");
   [[noreturn]] void rethrow(Collective collective) const;
 
-  // A machine that lost its power ends no connection here; the store notices.
+  // Watches the store: a machine that lost its power ends no connection here, but the store
+  // notices.
   void watch();
   void disconnect();
 
@@ -105,7 +109,7 @@ class GlooParty {
   bool told_ = false;  // in the store
   bool prepared_ = false;
   std::thread::id thread_;
-  std::uint64_t number_ = 0;  // of collectives that this rank has entered
+  std::uint64_t number_ = 0;  // collectives that this rank has entered
   std::string failure_;       // empty: none
   std::string fix_;
   std::array<char, kErrorBytes> error_{};
