@@ -8,7 +8,7 @@ namespace tessera::trainer {
 
 namespace {
 
-// Keeps tokens apart from the numbers that parameters begin with, which have the same key.
+// Separates tokens from the initial parameters, whose random numbers have the same key.
 constexpr std::uint32_t kTokenStream = 0x746f6b65;
 
 }  // namespace
@@ -20,7 +20,7 @@ TokenSource synthetic_tokens(std::uint64_t seed, std::int64_t vocab) {
                                  static_cast<std::uint32_t>(step), kTokenStream},
                                 {low_word(seed), high_word(seed)});
       for (std::size_t word = 0; word < std::min<std::size_t>(4, tokens.size() - i); ++word) {
-        // Multiply and shift: equally likely to within vocab / 2^32.
+        // Multiply and shift: each id is equally likely to within vocab / 2^32.
         tokens[i + word] =
             static_cast<std::int32_t>((words[word] * static_cast<std::uint64_t>(vocab)) >> 32);
       }
@@ -57,7 +57,7 @@ void Loader::fill(std::int64_t step, std::span<std::int32_t> batch) {
   }
 }
 
-// Counting sort: stable, so equal tokens stay in the order of rows.
+// A counting sort. It is stable, so equal tokens stay in the order of rows.
 void Loader::sort(const memory::BatchLayout& layout, std::span<std::int32_t> part) {
   const auto tokens =
       part.subspan(static_cast<std::size_t>(layout.tokens), static_cast<std::size_t>(layout.rows));

@@ -1,4 +1,4 @@
-// The tokens of a step, and what the embedding's backward needs to know of their order.
+// The tokens of a step, and their order by id, which the embedding's backward needs.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace tessera::trainer {
 
-// Fills `tokens` (seq_len + 1 of them: every position has a target) with sequence `row` of the
-// global batch of `step`. Must not allocate. Tokens are in [0, vocab).
+// Fills `tokens` with sequence `row` of the global batch of `step`: seq_len + 1 tokens, so that
+// every position has a target. Tokens are in [0, vocab). Must not allocate.
 using TokenSource =
     std::function<void(std::int64_t step, std::int64_t row, std::span<std::int32_t> tokens)>;
 
 // Uniform random tokens, keyed by (seed, step, row): the same batch for every split and device.
 TokenSource synthetic_tokens(std::uint64_t seed, std::int64_t vocab);
 
-// Lays out the microbatches of a step as lib/memory/plan.h's batch_layout says, one after another.
+// Lays out the microbatches of a step one after another, as batch_layout of lib/memory/plan.h says.
 class Loader {
  public:
   Loader(const memory::Config& config, TokenSource source);
 
-  // `batch`: elements() long. Allocates nothing.
+  // Fills `batch`, which has elements() elements. Allocates nothing.
   void fill(std::int64_t step, std::span<std::int32_t> batch);
 
   std::int64_t elements() const { return elements_; }
-  // Of microbatch i: where it begins in the batch, how long it is.
+  // Where microbatch i begins in the batch, and its length.
   std::int64_t begin(std::size_t i) const { return begins_[i]; }
   std::int64_t count(std::size_t i) const { return layouts_[i].elements; }
   std::size_t microbatches() const { return layouts_.size(); }
@@ -42,7 +42,7 @@ class Loader {
   std::vector<std::int64_t> begins_;
   std::int64_t elements_ = 0;
   std::vector<std::int32_t> row_;     // seq_len + 1
-  std::vector<std::int32_t> cursor_;  // by token
+  std::vector<std::int32_t> cursor_;  // next place of each token
 };
 
 }  // namespace tessera::trainer

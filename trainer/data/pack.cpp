@@ -34,7 +34,7 @@ constexpr const char* kStdin = "-";
               "name another file, or remove it first");
 }
 
-// A file that is there under its name only once publish() has made it so.
+// A temporary file that gets its name only by publish().
 class Unpublished {
  public:
   explicit Unpublished(fs::path out)
@@ -60,7 +60,7 @@ class Unpublished {
     if (::lseek(file_.get(), 0, SEEK_SET) != 0) fault(out_.string(), "cannot be written", errno);
     write(header);
     if (::fsync(file_.get()) != 0) fault(out_.string(), "cannot be written", errno);
-    // A link fails where a rename would overwrite. Not every file system has links.
+    // link(2) fails where rename(2) would overwrite. Not every file system has links.
     if (::link(temporary_.c_str(), out_.c_str()) == 0) return;
     if (errno == EEXIST) is_there(out_);
     if (errno != EPERM && errno != ENOTSUP && errno != ENOSYS)
@@ -85,7 +85,7 @@ class Packer {
  public:
   Packer(Unpublished& out, std::FILE* progress, const std::atomic<int>& stop)
       : out_(out), progress_(progress), stop_(stop), text_(kChunk), ids_(kChunk) {
-    out_.write(std::vector<std::byte>(kTokenHeaderBytes));  // its place
+    out_.write(std::vector<std::byte>(kTokenHeaderBytes));  // reserves the header's place
   }
 
   void add(const std::string& path) {
@@ -137,7 +137,7 @@ class Packer {
 
 Packed pack_bytes(const fs::path& out, std::span<const std::string> inputs, std::FILE* progress,
                   const std::atomic<int>& stop) {
-  // Said before a long work, and made sure of when it is published.
+  // A first check before long work; publishing makes sure.
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(out, ignored))) is_there(out);
   if (out.extension() == ".u16" || out.extension() == ".u32") {

@@ -20,7 +20,7 @@ std::int64_t sequences_of(const TokenFile& file, std::int64_t seq_len) {
   return (file.layout().tokens - 1) / seq_len;
 }
 
-// Sequences that the run reads, repeated ones too.
+// Returns the number of sequences that the run reads, repeated ones included.
 std::int64_t rows_of(const DataUse& use) {
   std::int64_t rows = 0;
   return __builtin_mul_overflow(use.steps, use.global_batch, &rows)
@@ -28,7 +28,7 @@ std::int64_t rows_of(const DataUse& use) {
              : rows;
 }
 
-// Reads parts of a file and looks at each id; keeps the CRC-32 of those that count for it.
+// Reads parts of a file and checks each id; keeps the CRC-32 of the parts that count for it.
 class Check {
  public:
   Check(const TokenFile& file, std::int64_t vocab)
@@ -59,7 +59,8 @@ class Check {
   std::uint32_t crc_ = 0;
 };
 
-// `pieces` of them, the first at the begin of the file, the last at its end.
+// Checks `pieces` pieces that are evenly spread: the first at the beginning of the file, the last
+// at its end.
 void look_at_pieces(Check& check, std::int64_t pieces, const TokenLayout& layout) {
   const std::int64_t length = kPiece / layout.bytes_per_token;
   const std::int64_t gaps = std::max<std::int64_t>(1, pieces - 1);
@@ -70,7 +71,8 @@ void look_at_pieces(Check& check, std::int64_t pieces, const TokenLayout& layout
 
 void look_at_used(Check& check, std::int64_t sequences, const DataUse& use) {
   const std::int64_t rows = rows_of(use);
-  // In order is faster than here and there, from about half of the file on.
+  // If the run reads at least half of the file, reading it in order is faster than in the run's
+  // order.
   if (rows >= sequences / 2) return check.look(0, sequences * use.seq_len + 1, Check::Counts::no);
   const Shuffle shuffle(sequences, use.seed);
   for (std::int64_t row = 0; row < rows; ++row)

@@ -11,7 +11,7 @@ namespace {
 // Half of them move the row, half the column.
 constexpr std::uint32_t kRounds = 8;
 
-// Keeps these numbers apart from synthetic tokens and initial parameters of the same seed.
+// Separates these numbers from synthetic tokens and initial parameters of the same seed.
 constexpr std::uint32_t kShuffleStream = 0x73687566;
 
 }  // namespace
@@ -23,8 +23,9 @@ Shuffle::Shuffle(std::int64_t n, std::uint64_t seed)
       columns_((n_ + rows_ - 1) / rows_) {}
 
 // A Feistel network on (row, column): each round adds to one of them a random function of the
-// other, which can be undone, so the whole is a bijection of the rectangle. What lands beyond n
-// goes through again until it is below ("cycle walking"), which is a bijection of what is below n.
+// other. That can be undone, so the whole is a bijection of the rectangle. A result beyond n goes
+// through again until it is below n (cycle walking, Black and Rogaway 2002), which gives a
+// bijection of 0 ... n - 1.
 std::int64_t Shuffle::at(std::int64_t epoch, std::int64_t place) const {
   const auto random = [&](std::uint64_t value, std::uint32_t round, std::uint64_t below) {
     const auto words = philox(

@@ -109,10 +109,10 @@ TokenLayout raw_layout(const fs::path& path, std::int64_t size, int bytes_per_to
         "data and model need the same tokeniser");
 }
 
-// Index of the first id that is not below `vocab`, or the number of ids.
+// Returns the index of the first id that is not below `vocab`, or the number of ids.
 template <class T>
 std::size_t first_beyond(const T* ids, std::size_t count, std::int64_t vocab) {
-  // The largest first: that loop has no branch.
+  // A first loop computes the maximum: it has no branch.
   T largest = 0;
   for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, ids[i]);
   if (static_cast<std::int64_t>(largest) < vocab) return count;
@@ -135,7 +135,7 @@ Header token_header(const TokenLayout& layout) {
 }
 
 TokenFile::TokenFile(fs::path path)
-    // A pipe would otherwise be waited for.
+    // O_NONBLOCK: otherwise opening a pipe would wait for its writer.
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_) system_fault(path_, errno);
   struct stat status{};
@@ -177,7 +177,7 @@ TokenFile::TokenFile(fs::path path)
     fault(path_,
           fmt::format("cannot be mapped into memory: {}", std::generic_category().message(errno)));
   mapping_ = static_cast<const std::byte*>(mapping);
-  // Windows are read in a shuffled order: what comes next in the file is not wanted.
+  // Windows are read in a shuffled order, so read-ahead would be wasted.
   ::madvise(mapping, static_cast<std::size_t>(size_), MADV_RANDOM);
 }
 
@@ -207,12 +207,13 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> ids, std::int64
   } else {
     std::memcpy(ids.data(), bytes, ids.size_bytes());
   }
-  // What was copied, not what lies there: a file that is written to must not index out of a table.
+  // Checks the copy, not the mapping: a file that is being written to must not cause an index
+  // outside of a table.
   const auto* copied = reinterpret_cast<const std::uint32_t*>(ids.data());
   if (const std::size_t at = first_beyond(copied, ids.size(), vocab); at < ids.size())
     beyond(path_, begin + static_cast<std::int64_t>(at), copied[at], vocab);
 
-  // The pages stay in the kernel's cache; only this process lets go of them.
+  // The pages stay in the kernel's cache; only this process unmaps them.
   const std::int64_t from = std::max<std::int64_t>(0, first / kPage * kPage - kMappedAround);
   const std::int64_t to = std::min(end + kMappedAround, size_);
   ::madvise(const_cast<std::byte*>(mapping_ + from), static_cast<std::size_t>(to - from),

@@ -35,15 +35,15 @@ struct TokenLayout {
   std::int64_t tokens = 0;
 };
 
-// The header of a file of ours.
+// Returns the header of a file of ours.
 std::array<std::byte, kTokenHeaderBytes> token_header(const TokenLayout& layout);
 
 // A token file, mapped into memory. Every fault is an Error(failed) of one line that begins with
-// the path. Calls of const members may come from several threads.
+// the path. Const members may be called from several threads.
 class TokenFile {
  public:
-  // Opens and maps it: an error if it is missing, unreadable, empty, no regular file, of neither
-  // kind, or not as long as it should be.
+  // Opens and maps the file. It is an error if the file is missing, unreadable, empty, no regular
+  // file, of neither kind, or has the wrong length.
   explicit TokenFile(std::filesystem::path path);
   ~TokenFile();
   TokenFile(const TokenFile&) = delete;
@@ -52,20 +52,20 @@ class TokenFile {
   const std::filesystem::path& path() const { return path_; }
   const TokenLayout& layout() const { return layout_; }
 
-  // Tokens `begin`, `begin` + 1, ... into `ids`, from the mapping. They must lie in the file.
+  // Copies tokens `begin`, `begin` + 1, ... from the mapping to `ids`. They must lie in the file.
   // Allocates nothing and keeps no page mapped afterwards, so the file never counts as memory of
-  // this process beyond what is being read. An error if an id is not below `vocab`, or the file no
-  // longer has the length that it was opened with. (One that is cut short in the microseconds
-  // between this look and the copy ends the process with SIGBUS, as it does every reader of a
-  // mapping: replace data files by rename, never in place.)
+  // this process beyond what is being read. It is an error if an id is not below `vocab`, or if the
+  // file no longer has the length that it was opened with. (A file that is cut short in the
+  // microseconds between this check and the copy ends the process with SIGBUS, as it does every
+  // reader of a mapping: replace data files by rename, never in place.)
   void read(std::int64_t begin, std::span<std::int32_t> ids, std::int64_t vocab) const;
 
-  // The stored bytes from token `begin` on, by read(2): for looking through much of the file
-  // without mapping it, where a fault of the disk is an error and no signal.
+  // Reads the stored bytes from token `begin` on, by read(2). Use it to check much of the file
+  // without mapping it: a fault of the disk is then an error and no signal.
   void fetch(std::int64_t begin, std::span<std::byte> bytes) const;
 
-  // An error, which names position, id and vocabulary, if one of the ids in `bytes` (whole ids,
-  // the first is token `begin`) is not below `vocab`.
+  // Checks that the ids in `bytes` (whole ids, the first is token `begin`) are below `vocab`. The
+  // error names position, id and vocabulary.
   void require_below(std::int64_t vocab, std::int64_t begin,
                      std::span<const std::byte> bytes) const;
 

@@ -66,7 +66,7 @@ void rope(const Pass& pass, const Tensor& qkv, bool backward) {
                  .backward = backward});
 }
 
-// Of what x is, without a residual.
+// A norm of x without a residual addition.
 NormForward norm(const Pass& pass, const std::string& name, const Tensor& x, const Tensor& y,
                  const Tensor& mean, const Tensor& rstd) {
   return {.kind = pass.shape().norm,
@@ -88,7 +88,8 @@ bool fuses_gelu(const Pass& pass) {
   return memory::fuses_gelu(pass.memory.config());
 }
 
-// From norm1 to what the MLP's last product reads.
+// Emits everything between norm1 and the MLP's last GEMM: attention, norm2, the MLP's first GEMM
+// and the activation.
 void middle(const Pass& pass, const Tensors& t) {
   pass.linear("qkv", t.norm1, t.qkv);
   rope(pass, t.qkv, false);
@@ -104,7 +105,7 @@ void middle(const Pass& pass, const Tensors& t) {
   pass.emit(ActForward{.kind = pass.shape().activation, .x = t.up, .y = t.act});
 }
 
-// dx += gradient through the norm whose input was `sum`.
+// dx += the gradient through the norm whose input was `sum`.
 void norm_backward(const Pass& pass, const std::string& name, const Tensor& dy, const Tensor& sum,
                    const Tensor& mean, const Tensor& rstd, const Tensor& dx) {
   pass.emit(NormBackward{.kind = pass.shape().norm,
@@ -163,7 +164,7 @@ void block_backward(const Pass& pass, std::int64_t layer) {
   const Tensor dact = pass.activation("dwide", pass.shape().ffn);
   const Tensor dqkv = pass.activation("dwide", pass.qkv_width());
 
-  // Of gate and up, twice as wide as dact, the gradient takes the place of what it is made from.
+  // SwiGLU's gradient of gate and up is twice as wide as dact, so it overwrites gate and up.
   const bool swiglu = pass.shape().activation == model::Activation::swiglu;
   const Tensor dup = swiglu ? t.up : dact;
   if (fuses_gelu(pass)) {

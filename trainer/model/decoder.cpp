@@ -11,7 +11,7 @@ namespace {
 
 using memory::ActionKind;
 
-// Random numbers of each parameter: more than any has elements.
+// Each parameter has 2^kIndexBits random numbers of its own, more than it has elements.
 constexpr int kIndexBits = 40;
 
 void emit_root(const Pass& pass, ActionKind kind) {

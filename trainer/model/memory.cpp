@@ -60,7 +60,7 @@ Tensor Memory::part(const Tensor& flat, const memory::FlatBuffer& parameters,
 
 Tensor Memory::parameter(std::int64_t unit, std::string_view name) const {
   const memory::Unit& all = units_[static_cast<std::size_t>(unit)];
-  // In f32 the master is what computes.
+  // In f32 the master weights are those that compute.
   const char* kind = compute() == DType::f32 ? "master" : "param";
   if (const Tensor trained = part(flat(unit, kind), all.trained, name)) return trained;
   if (all.frozen.elements == 0) return {};

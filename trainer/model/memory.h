@@ -1,4 +1,4 @@
-// The memory plan laid over the device's pools: buffers, parameters and gradients as tensors.
+// The memory plan applied to the device's pools: buffers, parameters and gradients as tensors.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@
 
 namespace tessera::trainer {
 
-// Base addresses of the pools; of pools without bytes anything.
+// Base addresses of the pools. Those of empty pools do not matter.
 using PoolBases = std::array<std::byte*, kPools>;
 
-// Names buffers as lib/memory/plan.cpp does; what it has not is Error(internal). Copies what it
-// needs.
+// Finds buffers by the names of lib/memory/plan.cpp; an unknown name is Error(internal). Copies
+// what it needs.
 class Memory {
  public:
   Memory(const memory::Config& config, memory::Plan plan, PoolBases bases);
@@ -30,16 +30,17 @@ class Memory {
   DType compute() const { return memory::compute_dtype(config_.precision); }
 
   std::byte* data(std::string_view buffer) const;
-  // The begin of a buffer as [rows, cols] without gaps; it must be that large.
+  // Returns the beginning of a buffer as [rows, cols] without gaps; it must be that large.
   Tensor tensor(std::string_view buffer, std::int64_t rows, std::int64_t cols, DType dtype) const;
-  // A unit's whole flat buffer [1, elements]: "master", "grad", "m", "v" (f32), "param", or
-  // "frozen" (both for compute).
+  // Returns a unit's whole flat buffer [1, elements]: "master", "grad", "m", "v" (f32), "param", or
+  // "frozen" (both in the compute dtype).
   Tensor flat(std::int64_t unit, std::string_view kind) const;
 
-  // One parameter [rows, cols] for compute, empty if the model has none of that name; its gradient
-  // and its f32 master likewise, empty for a frozen one too.
+  // Returns a parameter [rows, cols] in the compute dtype, its gradient and its f32 master. Empty
+  // if the model has none of that name; gradient and master are empty for a frozen parameter too.
   Tensor parameter(std::int64_t unit, std::string_view name) const;
-  // As what touches the residual stream reads it, tables and norms: in the residual's dtype.
+  // Returns a table or norm parameter in the residual's dtype, which is how operations on the
+  // residual stream read it.
   Tensor residual_parameter(std::int64_t unit, std::string_view name) const;
   Tensor gradient(std::int64_t unit, std::string_view name) const;
   Tensor master(std::int64_t unit, std::string_view name) const;
@@ -56,7 +57,7 @@ class Memory {
   std::unordered_map<std::string, std::size_t> by_name_;
 };
 
-// Rows [begin, begin + count) of a tensor.
+// Returns rows [begin, begin + count) of a tensor.
 Tensor rows_of(const Tensor& tensor, std::int64_t begin, std::int64_t count);
 
 }  // namespace tessera::trainer

@@ -1,4 +1,4 @@
-// What the emitters of one microbatch's operations share.
+// What the emitters of a microbatch's operations share.
 #pragma once
 
 #include <string_view>
@@ -9,12 +9,12 @@
 namespace tessera::trainer {
 
 // Emits the operations of one action of the schedule. Activations are [rows, width] in
-// memory.compute(), statistics and gradients of parameters f32.
+// memory.compute(); statistics and gradients of parameters are f32.
 struct Pass {
   const Memory& memory;
   Sequence& out;
   std::int64_t sequences = 0;  // of the microbatch
-  bool accumulate = false;     // gradients of parameters: not the step's first microbatch
+  bool accumulate = false;     // gradients are added to: not the step's first microbatch
   // of the action
   std::int64_t unit = 0;
   Phase phase = Phase::forward;
@@ -33,7 +33,7 @@ struct Pass {
   Tensor activation(std::string_view buffer, std::int64_t cols) const {
     return memory.tensor(buffer, rows(), cols, memory.compute());
   }
-  // Of the residual stream, [rows, d_model].
+  // A buffer of the residual stream, [rows, d_model].
   Tensor residual(std::string_view buffer) const {
     return memory.tensor(buffer, rows(), width(), memory.residual());
   }
@@ -45,23 +45,24 @@ struct Pass {
     return memory.residual_parameter(unit, name);
   }
   Tensor gradient(std::string_view name) const { return memory.gradient(unit, name); }
-  // Where a norm's gain ("norm1.gain") and bias gradients go: a place to forget them, if the one is
-  // not trained.
+  // Returns where the gradient of a norm's gain ("norm1.gain") or bias goes: to scratch if that
+  // parameter is not trained.
   Tensor norm_gradient(std::string_view name, bool is_gain) const;
-  // The residual stream's gradient in the dtype of activations: itself, or rounded into a buffer.
+  // Returns the residual stream's gradient in the activations' dtype: itself, or rounded into a
+  // buffer.
   Tensor low_precision(const Tensor& dx) const;
-  // f32 scratch of `elements`.
+  // Returns f32 scratch of `elements`.
   Tensor partials(std::int64_t elements) const {
     return memory.tensor("partials", 1, elements, DType::f32);
   }
 
-  // y = x W^T + b of the linear layer `name`.
+  // Emits y = x W^T + b of the linear layer `name`.
   void linear(std::string_view name, const Tensor& x, const Tensor& y) const;
-  // pre = x W^T + b and y = gelu_tanh of it, in one product.
+  // Emits pre = x W^T + b and y = gelu_tanh(pre) as one GEMM.
   void linear_gelu(std::string_view name, const Tensor& x, const Tensor& pre,
                    const Tensor& y) const;
-  // Gradients of W and b where they are trained, and dx = dy W; with `pre`, x being gelu_tanh of
-  // it, dx is the gradient of pre.
+  // Emits gradients of W and b, if they are trained, and dx = dy W. With `pre`, x is gelu_tanh(pre)
+  // and dx is the gradient of pre.
   void linear_backward(std::string_view name, const Tensor& x, const Tensor& dy, const Tensor& dx,
                        const Tensor& pre = {}) const;
 };

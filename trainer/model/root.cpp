@@ -10,7 +10,7 @@ namespace tessera::trainer {
 
 namespace {
 
-// One of the microbatch's i32 arrays, [1, count].
+// Returns one of the microbatch's i32 arrays, [1, count].
 Tensor batch_part(const Pass& pass, std::int64_t offset, std::int64_t count) {
   return {.data = pass.memory.data("batch") + offset * bytes_of(DType::i32),
           .dtype = DType::i32,
@@ -57,7 +57,7 @@ void head(const Pass& pass) {
                         .mean = pass.statistic("mean"),
                         .rstd = pass.statistic("rstd")});
 
-  // [padded vocab, d]
+  // Shape: [padded vocab, d_model].
   const std::int64_t unit = shape.tied ? 0 : shape.n_layers + 1;
   const char* name = shape.tied ? "token_table" : "head.weight";
   const Tensor weight = pass.memory.parameter(unit, name);
@@ -113,7 +113,7 @@ void embed_backward(const Pass& pass) {
       .dtable = dtable,
       .dpositions = dpositions,
       .seq = pass.seq_len(),
-      .accumulate_table = pass.shape().tied || pass.accumulate,  // on the head's
+      .accumulate_table = pass.shape().tied || pass.accumulate,  // a tied one has the head's
       .accumulate_positions = pass.accumulate});
 }
 

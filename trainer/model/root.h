@@ -1,19 +1,20 @@
-// The root unit: embedding, and after the blocks the final norm, head and loss.
+// The root unit: embedding before the blocks; final norm, head and loss after them.
 #pragma once
 
 #include "trainer/model/pass.h"
 
 namespace tessera::trainer {
 
-// tokens -> x.0
+// Emits the embedding: tokens -> x.0.
 void embed_forward(const Pass& pass);
 
-// From mid and branch of the last block to the loss, and back to dx, the gradient of their sum; of
-// parameters: the head's (of a tied table, to which the embedding's is added later) and the final
-// norm's. By chunks of rows: the full logits never exist.
+// Emits the final norm, head and loss, forward and backward: from mid and branch of the last block
+// to the loss, and back to dx, the gradient of their sum. Writes gradients of the head (a tied
+// table gets the embedding's added later) and of the final norm. It works by chunks of rows, so the
+// full logits never exist.
 void head(const Pass& pass);
 
-// dx -> gradient of positions, and what the embedding adds to the table's.
+// Emits dx -> gradients of positions and of the table's embedding.
 void embed_backward(const Pass& pass);
 
 }  // namespace tessera::trainer

@@ -15,7 +15,7 @@ struct Copy {
   std::int64_t bytes = 0;
 };
 
-// Sum over the ranks, in place.
+// A sum over the ranks, in place.
 struct AllReduce {
   Tensor tensor;  // flat
 };
@@ -26,9 +26,9 @@ struct Issue {
   Work work;
   std::int16_t unit = 0;
   Phase phase = Phase::forward;
-  int tick = 0;  // of the schedule with one microbatch: when the memory plan thinks it runs
+  int tick = 0;  // time in the memory plan's schedule, which has one microbatch
   Stream stream = Stream::compute;
-  // nullptr: a copy or a collective.
+  // Returns the operation; nullptr for a copy or a collective.
   const Op* op() const { return std::get_if<Op>(&work); }
 };
 

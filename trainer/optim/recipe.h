@@ -1,8 +1,8 @@
-// How a model is trained: MPT's recipe (docs/architecture.md, "Recipe").
+// How a model is trained: MPT's recipe.
 //
-// AdamW with betas 0.9 and 0.95, eps 1e-8, decoupled weight decay (0); the norm of all gradients
-// clipped at 1; the learning rate rises over 100 steps in a line to the model's own and falls by a
-// cosine to a tenth of it at kTotalSteps. A benchmark is the begin of such a training.
+// AdamW with betas 0.9 and 0.95, eps 1e-8 and decoupled weight decay (0). The norm of all gradients
+// is clipped at 1. The learning rate rises linearly over 100 steps to the model's own and falls as
+// a cosine to a tenth of it at kTotalSteps. A benchmark runs the beginning of such a training.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct Recipe {
   double beta2 = 0.95;
   double eps = 1e-8;
   std::int64_t warmup_steps = 100;
-  std::int64_t total_steps = 4800;  // what the recipe of 125m trains
+  std::int64_t total_steps = 4800;  // as in the recipe of 125m
   double final_fraction = 0.1;      // of peak_lr, from total_steps on
 };
 
-// Learning rate of `step`, from 1: step / warmup_steps of the peak, then the cosine.
+// Returns the learning rate of `step`, from 1: linear warm-up to the peak, then the cosine.
 double learning_rate(const Recipe& recipe, std::int64_t step);
 
-// All that changes from step to step. `loss_tokens`: of the global batch.
+// Returns everything that changes from step to step. `loss_tokens`: of the global batch.
 StepInputs step_inputs(const Recipe& recipe, std::int64_t step, std::int64_t loss_tokens);
 
 }  // namespace tessera::trainer

@@ -1,5 +1,5 @@
-// The end of a step as operations: norm of all gradients, clipping, AdamW unit by unit. Whether the
-// step is made is decided on the device.
+// The end of a step as operations: norm of all gradients, clipping, AdamW unit by unit. The device
+// decides whether the step is applied.
 #pragma once
 
 #include "trainer/model/memory.h"
@@ -8,7 +8,8 @@
 
 namespace tessera::trainer {
 
-// In the order of the schedule. `recipe`: betas and eps; the rest comes by StepInputs.
+// Returns the operations in the order of the schedule. It takes betas and eps of `recipe`; the rest
+// comes with StepInputs.
 Sequence update_operations(const Memory& memory, const Recipe& recipe);
 
 }  // namespace tessera::trainer

@@ -114,7 +114,7 @@ void accept_settings(const Point& point) {
                             to_text(point.precision)),
                 "DEFAULT");
   }
-  // What is wrong with the file itself, open_data (run_data.h) says.
+  // Faults of the file itself are reported by open_data (run_data.h).
   if (point.data != "synthetic" && !sweep::names_file(point.data)) {
     unsupported("data", fmt::format("{}: the engine has no data set of this name", point.data),
                 "synthetic, or the path of a token file, with a slash or a dot in it");
@@ -128,9 +128,9 @@ void accept_amounts(const Point& point) {
     wrong("warmup", fmt::format("{} of {} steps leave none to measure", point.warmup, point.steps),
           "fewer warm-up steps");
   }
-  // Rows of a microbatch and tokens are 32-bit numbers.
+  // A microbatch's rows and its tokens are 32-bit numbers.
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  // An automatic microbatch may become all of the rank's batch.
+  // An automatic microbatch may become the rank's whole batch.
   const std::int64_t batch = point.global_batch / point.gpus;
   const std::int64_t sequences = point.microbatch_size == sweep::kAutoMicrobatch
                                      ? batch
@@ -148,7 +148,8 @@ void accept_amounts(const Point& point) {
     unsupported("model.vocab", fmt::format("{}", point.model.vocab), "at most 2^30");
 }
 
-// An axis of the environment must be what this process has, else the row would tell a lie.
+// An environment variable that is an axis must have its value in this process; otherwise the row
+// would be wrong.
 void accept_environment(const Point& point) {
   for (const auto& [name, value] : point.env) {
     const char* there = std::getenv(name.c_str());

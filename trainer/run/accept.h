@@ -1,4 +1,4 @@
-// What this engine does of what a run specification asks for.
+// Which run specifications this engine can run.
 #pragma once
 
 #include <string>
@@ -11,18 +11,19 @@
 namespace tessera::trainer {
 
 // Refuses by name every setting that the engine does not act on (Error(unsupported), where =
-// "point.<field>", with the reason), and what contradicts itself or the ranks that were started
-// (Error(spec)). Settings without effect on one rank pass: records then say what ran (sharding
+// "point.<field>", with the reason), and what contradicts itself or the started ranks
+// (Error(spec)). Settings without effect on one rank pass; the records then say what ran (sharding
 // NO_SHARD).
 void accept(const sweep::RunSpec& spec, const Place& place = {});
 
-// Error(wrong_device) unless `device` is one that the specification expects.
+// Throws Error(wrong_device) unless the specification expects `device`.
 void expect_device(const sweep::RunSpec& spec, const std::string& device);
 
-// What runs for an accepted specification where a plan may take `capacity_bytes`. An automatic
-// microbatch that submit has not resolved becomes the largest that fits; Error(host_oom; oom on a
-// GPU) if none does.
+// Returns the set-up of an accepted specification whose plan may take `capacity_bytes`. An
+// automatic microbatch that submit has not resolved becomes the largest one that fits;
+// Error(host_oom; oom on a GPU) if none does.
 Setup setup_of(const sweep::RunSpec& spec, std::int64_t capacity_bytes);
-int threads_of(const sweep::Point& point);  // as asked for, else all that this process may use
+// Returns the threads asked for, otherwise the number that this process may use.
+int threads_of(const sweep::Point& point);
 
 }  // namespace tessera::trainer

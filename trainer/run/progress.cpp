@@ -40,7 +40,7 @@ void Progress::say(const std::string& text) {
 
 void Progress::end(const runlog::Footer& footer) {
   std::string line = fmt::format("{}", to_text(footer.status));
-  // What ended the run is a line on stderr already.
+  // The reason is already a line on stderr.
   const bool is_told = out_ == stderr && footer.exit_code != 0;
   if (!footer.reason.empty() && !is_told) line += fmt::format(" ({})", footer.reason);
   if (footer.steps.measured > 0) {

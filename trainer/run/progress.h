@@ -1,4 +1,4 @@
-// What a person sees of a run: a line at its begin, one about every two seconds, one at its end.
+// What a person sees of a run: a line at its start, one about every two seconds, one at its end.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ class Progress {
  public:
   explicit Progress(std::FILE* out) : out_(out) {}
 
-  // `exact`: the steps asked for are all, not the least.
+  // exact: the run takes the steps asked for, not at least so many.
   void begin(const sweep::RunSpec& spec, std::int64_t planned_bytes, bool exact);
   void step(const runlog::StepSample& sample);
   void end(const runlog::Footer& footer);
-  // Lines that stand for themselves.
+  // Prints lines as they are.
   void say(const std::string& text);
 
  private:

@@ -22,14 +22,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// For the slowest to come so far, which may have to read a token file of many gigabytes before.
+// The slowest rank may first have to check a token file of many gigabytes.
 constexpr std::chrono::milliseconds kExchangeLimit = std::chrono::minutes(30);
 
 std::size_t index(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
-// "0-7,16"
+// Returns this process's CPUs as "0-7,16".
 std::string cpus_text() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -76,8 +76,7 @@ RankFacts facts_in(const std::string& text, int rank) {
   }
 }
 
-// The address from which this machine reaches `host`; a datagram socket sends nothing when it is
-// connected.
+// Returns the local address that reaches `host`. Connecting a datagram socket sends nothing.
 std::string local_address_to(const std::string& host) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST;
@@ -181,7 +180,7 @@ std::string host_of(const std::vector<RankFacts>& ranks, int rank) {
     return std::ranges::find(own.addresses, address) != own.addresses.end();
   };
   for (const std::string& address : elsewhere->addresses) {
-    // Bridges of containers have the same address on every machine.
+    // Container bridges have the same address on every machine.
     if (is_own(address)) continue;
     const std::string local = local_address_to(address);
     if (is_own(local)) return local;
@@ -189,7 +188,7 @@ std::string host_of(const std::vector<RankFacts>& ranks, int rank) {
   return own.addresses.front();
 }
 
-// There are sums only: each rank adds nothing to the places of the others.
+// The communicator has only sums: each rank adds zeros in the places of the others.
 RankFigures worst_of(Communicator& communicator, const RankFigures& own) {
   constexpr std::size_t kFigures = 6;
   if (communicator.size() == 1) return own;

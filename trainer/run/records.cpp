@@ -14,7 +14,7 @@ namespace tessera::trainer {
 
 namespace {
 
-// Of the environment in one software record, and of one value in it.
+// Bytes of the environment in one software record, and of one value in it.
 constexpr std::size_t kPartBytes = 2500;
 constexpr std::size_t kValueBytes = 1000;
 
@@ -33,7 +33,7 @@ void put_text(Json& json, const char* key, const std::string& text) {
   if (!text.empty()) json[key] = text;
 }
 
-// The scheduler's id of the job: what was handed over cannot know it yet.
+// The scheduler's id of the job. The specification cannot know it yet.
 std::string job_of(const sweep::RunSpec& spec) {
   if (!spec.job.empty()) return spec.job;
   const auto variable = [](const char* name) -> std::string {
@@ -112,7 +112,7 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
   json["data"] = point.data;
   json["steps"] = point.steps;
   json["warmup"] = point.warmup;
-  json["deterministic"] = gpu == nullptr || point.deterministic;  // a CPU has no other way
+  json["deterministic"] = gpu == nullptr || point.deterministic;  // a CPU is always deterministic
   json["fused_gelu"] = memory::fuses_gelu(config);
   json["emulated"] = spec.point.gpu == "cpu" && !is_f32(config.precision);
   return json;
@@ -137,7 +137,7 @@ std::vector<Json> host_fields(const std::vector<RankFacts>& ranks) {
       json["count"] = 0;
       if (rank.memory_bytes > 0) json["memory_bytes"] = rank.memory_bytes;
     }
-    // All of one kind: a name each would not fit where they are many.
+    // All devices are of one kind: one name stands for all, because many would not fit.
     if (json["devices"].empty()) json["devices"].push_back(rank.device);
     json["count"] = json["count"].get<int>() + 1;
   }
@@ -180,7 +180,7 @@ std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
     const std::string name = entry.substr(0, std::min(equals, kValueBytes));
     const std::string value =
         entry.substr(std::min(equals + 1, entry.size())).substr(0, kValueBytes);
-    // A byte may take six as JSON, but those who write such values are few: the longest pass alone.
+    // A byte may become six in JSON. Such values are rare, so only the longest need the exact size.
     const std::size_t size =
         Json(value).dump(-1, ' ', false, Json::error_handler_t::replace).size() + name.size() + 4;
     if (size > kPartBytes) continue;

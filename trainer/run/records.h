@@ -1,5 +1,5 @@
-// The records of a run that come before its steps, and the step record itself. Values are effective
-// ones: what runs, not what was asked for.
+// The records of a run before its steps, and the step record. Values are effective ones: what runs,
+// not what was asked for.
 #pragma once
 
 #include <vector>
@@ -16,12 +16,12 @@ namespace tessera::trainer {
 
 using runlog::Json;
 
-// What MFU divides by, and what the device was found to reach.
+// The peak that MFU divides by, and what the device reached when measured.
 struct MeasuredPeak {
   sweep::Peak peak;  // 0: none is known
   bool measured_here = false;
-  std::string gpu = "cpu";            // catalogue name of the device found; empty: has none
-  std::optional<double> gemm_tflops;  // of a GPU, measured here
+  std::string gpu = "cpu";            // catalogue name of the device found; empty: none
+  std::optional<double> gemm_tflops;  // of a GPU, measured in this run
 };
 
 Json header_fields(const sweep::RunSpec& spec);
@@ -30,21 +30,22 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
                       const Gpu* gpu);
 // Members of the effective record for a run on a token file.
 Json data_fields(const DataFacts& data);
-// One record a node, in the order of nodes: `ranks` in rank order.
+// Returns one record for each node, in the order of nodes. `ranks` is in rank order.
 std::vector<Json> host_fields(const std::vector<RankFacts>& ranks);
-// Parts of the software record: the environment may be long. Only variables of the allow-list.
-// gpu: null on a CPU.
+// Returns the software record in parts, because the environment may be long. Only variables of the
+// allow-list are in it. gpu: null on a CPU.
 std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu);
 Json plan_fields(const Engine& engine, const Gpu* gpu);
 // Members of the host record of a run on a GPU.
 Json gpu_fields(const Gpu& gpu);
-// One event record for each kind of operation that the GPU had a choice for.
+// Returns one event record for each kind of operation for which the GPU had a choice.
 std::vector<Json> choice_events(const Gpu& gpu);
 Json peak_fields(const MeasuredPeak& peak);
-// A loss or norm that is not finite is left out.
+// Leaves out a loss or norm that is not finite.
 Json step_fields(const runlog::StepSample& sample);
 
-// True for what a software record may hold: NCCL_*, OMP_* and so on. Tokens leak otherwise.
+// Returns whether a software record may hold the variable: NCCL_*, OMP_* and so on. Other variables
+// may be secrets.
 bool may_be_recorded(std::string_view environment_variable);
 
 }  // namespace tessera::trainer

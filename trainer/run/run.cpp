@@ -35,8 +35,8 @@ using runlog::Status;
 
 constexpr std::int64_t kMostStepRecords = 5000;
 
-// Rank 0 writes the log; another rank writes events, of its own failure and of others', into a log
-// of its own.
+// One rank's run. Rank 0 writes the log. Another rank writes a log of its own only if it or another
+// rank fails.
 class Run {
  public:
   Run(const sweep::RunSpec& spec, const std::atomic<int>& stop, double start_s, const Place& place,
@@ -79,7 +79,7 @@ class Run {
       log_->write(Kind::header, header_fields(spec_));
     } catch (const Error& error) {
       if (place_.ranks > 1) {
-        // The others wait for this rank, to meet it.
+        // The other ranks are waiting to meet this one: meet them, and say why it fails.
         try {
           open();
           tell_others({error.code(), error.what()});
@@ -100,7 +100,7 @@ class Run {
 
   void meet() {
     open();
-    // A run that was started again by hand has taken the next free attempt.
+    // A run that was restarted by hand has taken the next free attempt.
     constexpr const char* kAttempt = "attempt";
     constexpr std::chrono::seconds kLimit{60};
     if (is_first()) {
@@ -110,13 +110,14 @@ class Run {
     }
   }
 
-  // The first reason is that of all.
+  // The first reason told is the reason of all.
   void tell_others(const RankFailure& failure) {
     if (store_) store_->leave(failure_text(failure));
     if (communicator_) communicator_->abort();
   }
 
-  // The failure of another rank, which may come a moment later than what follows from it.
+  // Returns another rank's failure. It waits up to moment_s, because the cause may arrive later
+  // than its consequence.
   std::optional<Lost> lost(double moment_s) const {
     if (!store_) return std::nullopt;
     const double until = monotonic_seconds() + moment_s;
@@ -128,13 +129,13 @@ class Run {
     }
   }
 
-  // This rank cannot go on: by a fault of its own, or because another one failed.
+  // Ends the run because of this rank's own fault, or because another rank failed.
   void fail(runlog::Footer& footer, ExitCode code, const std::string& reason) {
-    // A fault of the engine is no start-fail: the row says failed, the code 18.
+    // A fault of the engine is no start-fail: the row says failed, the exit code is 18.
     const ExitCode known =
         static_cast<int>(code) < static_cast<int>(ExitCode::spec) ? ExitCode::failed : code;
     const bool by_connection = known == ExitCode::comm_error;
-    // What all find before the first step, rank 0 says for all.
+    // Before the first step all ranks may find the same fault: then rank 0 says it for all.
     const bool may_be_alike = !is_first() && communicator_ == nullptr;
     constexpr double kReasonSeconds = 3;
     constexpr double kAlikeSeconds = 0.3;
@@ -154,7 +155,7 @@ class Run {
     if (!is_said) say(footer, status_of(known));
   }
 
-  // On stderr, and by another rank than the first in its log.
+  // Says the fault on stderr and, on another rank than the first, in the rank's log.
   void say(const runlog::Footer& footer, Status kind) {
     const std::string who = is_first() ? "" : fmt::format("rank {}: ", place_.rank);
     std::fputs(fmt::format("trainer: {}{}\n", who, footer.reason).c_str(), stderr);
@@ -167,7 +168,7 @@ class Run {
     }
   }
 
-  // What every rank finds alike: rank 0 says it for all.
+  // Ends with a fault that every rank finds: rank 0 says it for all.
   void end_alike(runlog::Footer& footer, ExitCode code, const std::string& reason) const {
     footer.status = status_of(code);
     footer.exit_code = static_cast<int>(code);
@@ -175,11 +176,13 @@ class Run {
     if (is_first()) std::fputs(fmt::format("trainer: {}\n", reason).c_str(), stderr);
   }
 
-  // By rank 0 only.
+  // Writes a record, on rank 0 only.
   void write(Kind kind, const Json& fields) {
     if (log_) log_->write(kind, fields);
   }
 
+  // The run in order: accept the specification, open the device, exchange facts, check data,
+  // measure the peak, plan memory, make the engine, write the records of what runs, train, profile.
   void train_all(runlog::Footer& footer) {
     accept(spec_, place_);
     const comm::GlooModule* const gloo =
@@ -209,7 +212,8 @@ class Run {
     communicator_ = gloo == nullptr ? single_communicator()
                                     : gloo_communicator(*gloo, place_.rank, place_.ranks, *store_,
                                                         {.host = host_of(ranks, place_.rank)});
-    // Asked now: a GPU in error would answer nothing but that, in the place of what went wrong.
+    // Read the GPU's facts before building the engine: a GPU in error would answer with that error
+    // only, and hide what went wrong.
     std::vector<Json> hosts = host_fields(ranks);
     for (Json& node : hosts) {
       if (gpu_) node.update(gpu_fields(*gpu_));
@@ -222,7 +226,7 @@ class Run {
       require_memory(setup, ranks);
       made.emplace(used, *communicator_, setup, data.tokens);
     } catch (const Error&) {
-      // It found no memory, for instance: the log has at least what it was tried on.
+      // The engine found too little memory, for instance: the log at least says on what.
       write_hosts();
       write(Kind::peak, peak_fields(peak));
       throw;
@@ -252,6 +256,8 @@ class Run {
     return exact ? exact_pace(point.steps, point.warmup) : gpu_pace(point.steps, point.warmup);
   }
 
+  // Trains, and merges what the ranks measured. Time, memory and CPU share are the worst of all
+  // ranks.
   void steps(Engine& engine, const DeviceInfo& device, runlog::Footer& footer) {
     Pace pace(pace_of(spec_.point, device));
     samples_.reserve(static_cast<std::size_t>(pace.most_steps()));
@@ -298,7 +304,7 @@ class Run {
     return gpu_ ? engine.plan().device_bytes() + gpu_->unplanned_bytes() : peak_resident_bytes();
   }
 
-  // How the GPU fared in the measured steps, and what there is to warn of.
+  // Records how the GPU did during the measured steps, and warns.
   void look_at_gpu(const Engine& engine, const runlog::StepStatistics& steps,
                    runlog::Footer& footer) {
     const GpuWatch seen = gpu_->watched();
@@ -315,7 +321,7 @@ class Run {
     progress_.say(*text + "\n");
   }
 
-  // Behind what was measured: whatever happens here, the run's figures are true.
+  // Profiles after everything is measured: whatever happens here, the run's figures stand.
   void profile(Engine& engine, ProfilingDevice& device, runlog::Footer& footer) {
     progress_.say(fmt::format("measuring the operations of {} more steps\n", kProfiledSteps));
     std::optional<Profile> result;
@@ -353,7 +359,7 @@ class Run {
     footer.step_s_max_over_ranks = footer.steps.median_s;
     footer.wall_s = monotonic_seconds() - start_s_;
     footer.mem_peak_bytes = gpu_peak_bytes_;
-    // Of the host: no figure of a GPU's run.
+    // Resident memory is the host's: it is no figure of a GPU's run.
     if (!footer.mem_peak_bytes && spec_.point.gpu == "cpu")
       footer.mem_peak_bytes = peak_resident_bytes();
     if (worst_ && footer.steps.measured > 0) {
@@ -374,13 +380,13 @@ class Run {
   const Place place_;
   const Environment& variable_;
   int attempt_ = 1;
-  std::optional<runlog::Writer> log_;  // of rank 0
+  std::optional<runlog::Writer> log_;  // on rank 0
   Progress progress_;
   std::vector<runlog::StepSample> samples_;
   std::optional<RankFigures> worst_;
   std::unique_ptr<Gpu> gpu_;  // null on a CPU; outlives the engine
   std::optional<std::int64_t> gpu_peak_bytes_;
-  std::unique_ptr<Store> store_;                // with several ranks; outlives the communicator
+  std::unique_ptr<Store> store_;                // null with one rank; outlives the communicator
   std::unique_ptr<Communicator> communicator_;  // outlives the engine
 };
 

@@ -10,7 +10,7 @@ namespace tessera::trainer {
 namespace {
 
 constexpr double kGpuPeakSeconds = 1.0;
-// That of a catalogue's entry without one (lib/hardware/catalogue.h).
+// The reserve of a catalogue entry that has none (lib/hardware/catalogue.h).
 constexpr std::int64_t kUnknownReserveBytes = std::int64_t{2} << 30;
 
 }  // namespace
@@ -36,7 +36,7 @@ std::int64_t run_capacity(const sweep::RunSpec& spec, const Gpu* gpu, std::int64
 
 MeasuredPeak gpu_peak(const sweep::RunSpec& spec, Gpu& gpu) {
   MeasuredPeak peak;
-  // The name asked for is that of the device found where the driver's name was checked.
+  // The point's GPU name holds for the device found only if the driver's name was checked.
   peak.gpu = spec.expect.empty() && spec.expect_match.empty() ? "" : spec.point.gpu;
   if (spec.peak) peak.peak = *spec.peak;
   const double measured = gpu.measure_gemm_tflops(spec.point.precision, kGpuPeakSeconds);
@@ -60,7 +60,7 @@ std::optional<std::string> unplanned_text(const sweep::RunSpec& spec, const Gpu&
                      sweep::gib_text(unplanned), sweep::gib_text(reserve));
 }
 
-// The time to hand a step over is no measure of it: a full queue of launches holds the host up.
+// The time to issue a step would not show this: a full launch queue holds the host up.
 std::optional<std::string> host_bound_text(const GpuWatch& seen,
                                            const runlog::StepStatistics& steps) {
   constexpr double kIdle = 0.1;

@@ -1,4 +1,4 @@
-// Whose log a run's records go to, and what an exit code is called in it.
+// The log that a rank writes, and the status of an exit code.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace tessera::trainer {
 
-// The footer's status of a run that ends with this code (docs/exit-codes.md).
+// Returns the footer's status of a run that ends with this code (docs/exit-codes.md).
 runlog::Status status_of(ExitCode code);
 
-// How often Slurm has started this job again; 0 elsewhere.
+// Returns how often Slurm has restarted this job; 0 elsewhere.
 int restart_count();
 
-// That of a rank in the run's folder, stdout if it has none. Error(log_not_writable).
+// Opens a rank's log in the run's folder, or stdout if it has none. Error(log_not_writable).
 runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt);
 
-// Of this process, its maximum so far.
+// Returns the process's maximum resident memory so far.
 std::int64_t peak_resident_bytes();
 
 }  // namespace tessera::trainer

@@ -17,8 +17,8 @@ namespace {
 
 constexpr double kCpuPeakSeconds = 1.0;
 
-// The matrices of the peak's measurement are no memory of the training. Where /proc does not take
-// it, the figure stays too high.
+// Resets the peak of resident memory: the matrices of the peak's measurement are no memory of the
+// training. If /proc does not allow it, the figure stays too high.
 void forget_peak_resident() {
   const FileDescriptor file(::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC));
   constexpr std::string_view kResetPeak = "5";
@@ -62,7 +62,7 @@ MeasuredPeak common_peak(MeasuredPeak peak, const RunData& data, const sweep::Ru
 
 void require_memory(const Setup& setup, const std::vector<RankFacts>& ranks) {
   const std::int64_t there = memory_of_rank(ranks);
-  if (ranks.size() == 1 || there == 0) return;  // the engine looks
+  if (ranks.size() == 1 || there == 0) return;  // the engine checks its own plan
   const std::int64_t need = memory::plan(setup.memory).total_bytes();
   if (need <= there) return;
   throw Error(ExitCode::host_oom, "memory plan",

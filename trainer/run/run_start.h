@@ -1,5 +1,5 @@
-// What a run finds out before its first step: the peak that its MFU is of, whether its ranks have
-// the same data and memory enough, and what a step costs.
+// What a run finds out before its first step: the peak that its MFU divides by, whether its ranks
+// have the same data and enough memory, and what a step costs.
 #pragma once
 
 #include <vector>
@@ -13,18 +13,20 @@
 
 namespace tessera::trainer {
 
-// That of the specification, else measured now, for a second.
+// Returns the specification's peak, or measures one for a second.
 MeasuredPeak peak_of(const sweep::RunSpec& spec, int threads);
 
-// Ranks that share a machine measure at once, so that their mean is what each has beside the
-// others. Every rank calls it. Error(failed) if they read other data. `store`: null with one rank.
+// Returns the mean of the peaks: ranks that share a machine measure at once, so the mean is what
+// each has beside the others. Every rank calls it. Error(failed) if they read different data.
+// `store`: null with one rank.
 MeasuredPeak common_peak(MeasuredPeak peak, const RunData& data, const sweep::RunSpec& spec,
                          Store* store, const Place& place);
 
-// Each rank's plan may fit its machine, and all of them not. Error(host_oom).
+// Throws Error(host_oom) if a machine cannot hold the plans of all its ranks, even if it can hold
+// each of them.
 void require_memory(const Setup& setup, const std::vector<RankFacts>& ranks);
 
-// Into the footer, by token.
+// Writes the cost of a token to the footer.
 void cost_of(const Engine& engine, const sweep::Point& point, runlog::Footer& footer);
 
 }  // namespace tessera::trainer

@@ -58,7 +58,7 @@ void emit(const Pass& pass, ActionKind kind) {
   }
 }
 
-// First issue of a tick in a sequence that is in their order.
+// Returns the first issue of a tick in a sequence that is sorted by tick.
 std::size_t begin_of(const Sequence& sequence, int tick) {
   const auto found = std::ranges::lower_bound(sequence, tick, {}, &Issue::tick);
   return static_cast<std::size_t>(found - sequence.begin());
@@ -71,7 +71,7 @@ Sequence microbatch_operations(const Memory& memory, std::int64_t sequences, boo
   const std::vector<Action>& actions = memory.plan().actions;
   for (std::size_t tick = 0; tick < actions.size(); ++tick) {
     const Action& action = actions[tick];
-    if (is_update(action.kind)) continue;  // once a step: trainer/optim
+    if (is_update(action.kind)) continue;  // once a step, by trainer/optim
     emit({.memory = memory,
           .out = operations,
           .sequences = sequences,
@@ -95,7 +95,7 @@ Step::Step(const Memory& memory, const Recipe& recipe) {
   if (count > 2) parts_[kMiddle] = microbatch_operations(memory, sizes[1], false);
   parts_[kUpdate] = update_operations(memory, recipe);
 
-  // Where the plan, which knows one microbatch, has what the action does.
+  // The plan knows one microbatch: its ticks tell where in parts_ an action's work lies.
   const std::vector<Action>& planned = memory.plan().actions;
   std::int64_t microbatch = -1;
   for (const Action& action : schedule_) {
@@ -126,7 +126,7 @@ Step::Step(const Memory& memory, const Recipe& recipe) {
   assign_events();
 }
 
-// An event is used again once the last wait for it has been issued.
+// Assigns events greedily: an event is free again once the last wait for it has been issued.
 void Step::assign_events() {
   std::vector<int> last_wait(schedule_.size(), -1);
   for (std::size_t tick = 0; tick < schedule_.size(); ++tick) {

@@ -1,7 +1,7 @@
-// A step as it is handed to the device: the schedule's actions with their work, and the events that
+// A step as it is issued to the device: the schedule's actions with their work, and the events that
 // order the streams.
 //
-// Life: built once from the memory plan, run at every step. Nothing is allocated when it runs.
+// It is built once from the memory plan and runs at every step. Running allocates nothing.
 #pragma once
 
 #include <array>
@@ -19,24 +19,24 @@
 
 namespace tessera::trainer {
 
-// Events below are the step loop's.
+// The step loop owns the events below.
 inline constexpr Event kFirstScheduleEvent = 8;
 
-// All work of one microbatch of `sequences`, tick by tick of the plan's schedule. `first`: of the
-// step, gradients are set, else added to. Two calls with the same arguments give equal work.
+// Returns all work of one microbatch of `sequences`, tick by tick of the plan's schedule. first:
+// gradients are set, otherwise added to. Two calls with equal arguments return equal work.
 Sequence microbatch_operations(const Memory& memory, std::int64_t sequences, bool first);
 
 class Step {
  public:
-  // Error(internal) if the schedule has what this engine does not execute.
+  // Throws Error(internal) if the schedule has something that this engine does not execute.
   Step(const Memory& memory, const Recipe& recipe);
 
-  // Hands the device everything up to and with the microbatch's last action, or what follows the
-  // last microbatch. The batch must be on the device. In order: 0, 1, ..., then update.
+  // Issues everything up to the microbatch's last action, or everything after the last microbatch.
+  // The batch must be on the device. Call in order: 0, 1, ..., then update.
   void run_microbatch(Device& device, Communicator& communicator, std::size_t i) const;
   void run_update(Device& device, Communicator& communicator) const;
 
-  // All operations that a step issues.
+  // Returns all operations that a step issues.
   std::vector<Op> operations() const;
   // Calls `visit` with each piece of work of a whole step, in the order of issue.
   template <class Visit>
@@ -47,7 +47,7 @@ class Step {
   }
 
   const std::vector<memory::Action>& schedule() const { return schedule_; }
-  // Waits between streams. For tests of the schedule: without(i) leaves out the i-th.
+  // Waits between streams, for tests of the schedule: without(i) leaves out the i-th.
   std::size_t waits() const;
   void without(std::size_t wait);
 

@@ -14,10 +14,10 @@ namespace tessera::trainer {
 
 namespace {
 
-// Ends of the last four steps: two are running or waiting, two are needed for a duration.
+// End events of the last four steps: two are running or waiting, two are needed for a duration.
 constexpr std::int64_t kEndEvents = 4;
 constexpr Event kStartEvent = kEndEvents;
-constexpr Event kCopyEvent = kStartEvent + 1;  // of read and write
+constexpr Event kCopyEvent = kStartEvent + 1;  // for read and write
 constexpr Event kVoteEvent = kCopyEvent + 1;
 
 // Votes lie behind the inputs of their slot, in memory that host and device see.
@@ -37,7 +37,7 @@ static_assert(kVotesBegin + kVotes * sizeof(float) <= memory::kStepScalarsBytes)
 static_assert(sizeof(StepState) <= memory::kStepScalarsBytes);
 static_assert(kVoteEvent < kFirstScheduleEvent);
 
-// The rank's rows of the global batch.
+// Returns a source of the rank's rows of the global batch.
 TokenSource part_of(TokenSource source, std::int64_t first_row) {
   if (first_row == 0) return source;
   return [source = std::move(source), first_row](std::int64_t step, std::int64_t row,
@@ -80,7 +80,7 @@ Engine::Engine(Device& device, Communicator& communicator, const Setup& setup, T
 void Engine::plan_memory() {
   memory::Plan plan = memory::plan(setup_.memory);
   const std::int64_t there = device_.info().memory_bytes;
-  // A GPU's pinned pool lies in the host's memory.
+  // A GPU's pinned pool lies in host memory, so it does not count against the GPU.
   const bool is_cpu = device_.info().kind == "cpu";
   const std::int64_t needed = is_cpu ? plan.total_bytes() : plan.device_bytes();
   if (there > 0 && needed > there) {
@@ -132,6 +132,8 @@ void Engine::start() {
   device_.record(Stream::compute, kStartEvent);
 }
 
+// Issues a step: inputs and batch, each microbatch, the update, the votes, and the result's copy.
+// The host waits for nothing.
 bool Engine::issue(std::int64_t step, const std::atomic<int>& stop) {
   const double begin = monotonic_seconds();
   const Slot& slot = slots_[slot_of(step)];
@@ -157,6 +159,7 @@ bool Engine::issue(std::int64_t step, const std::atomic<int>& stop) {
   return true;
 }
 
+// Each rank adds 1 for a stop and 1 for SIGUSR1; an all-reduce sums the votes.
 void Engine::vote(const Slot& slot, int stop) {
   slot.votes[0] = stop != 0 ? 1 : 0;
   slot.votes[1] = stop == SIGUSR1 ? 1 : 0;

@@ -65,7 +65,7 @@ class Loop {
   std::vector<runlog::StepSample>& samples_;
   const LoopEvents& events_;
   bool told_ = false;
-  int agreed_stop_ = 0;  // of several ranks
+  int agreed_stop_ = 0;  // with several ranks
   std::array<double, 4> data_seconds_{};
   std::array<double, 4> issue_seconds_{};
 };
@@ -91,7 +91,7 @@ LoopEnd train(Engine& engine, Pace& pace, const std::atomic<int>& stop,
     if (issued + 1 - taken > kAhead) {
       ++taken;
       if (!loop.take(taken)) return not_finite(samples.back());
-      continue;  // what has just ended may have been enough
+      continue;  // the step that just ended may have been the last one needed
     }
     if (!loop.issue(issued + 1, stop)) {
       stopped = stop.load();

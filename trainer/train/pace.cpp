@@ -24,7 +24,7 @@ Pace::Pace(const PaceRules& rules) : rules_(rules) {
   rules_.warmup = std::max(rules_.warmup, rules_.least_warmup);
   rules_.steps = rules_.warmup + measured;
   most_ = std::max(rules_.most, rules_.steps);
-  // Where even the most steps are over too soon, both parts are shortened alike.
+  // If even the most steps end too soon, warm-up and measured part shrink by the same factor.
   const double seconds = rules_.least_warmup_s + rules_.least_measured_s;
   const double share = seconds > 0 ? rules_.least_warmup_s / seconds : 0;
   latest_warmup_ = std::clamp(static_cast<std::int64_t>(share * static_cast<double>(most_)),

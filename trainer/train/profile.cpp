@@ -11,7 +11,7 @@ namespace {
 
 using runlog::Json;
 
-// Operations in one record: the largest has about 190 bytes.
+// Operations in one record: the longest takes about 190 bytes.
 constexpr std::size_t kOperationsOfRecord = 16;
 
 double seconds_of(const Profile& profile, OpClass kind) {
@@ -22,14 +22,14 @@ double seconds_of(const Profile& profile, OpClass kind) {
   return sum;
 }
 
-// What is left of the steps; nothing where streams overlap so far that their sum exceeds it.
+// Returns the rest of the steps' time; nothing if streams overlap so far that their sum exceeds it.
 double other_seconds(const Profile& profile) {
   double rest = profile.seconds - profile.data_wait_s;
   for (const OpTotal& total : profile.operations) rest -= total.seconds;
   return std::max(rest, 0.0);
 }
 
-// Six digits: a time that was measured has no more.
+// Rounds to six digits: a measured time has no more.
 double rounded(double value) {
   const std::string text = fmt::format("{:.6g}", value);
   std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,4 +1,4 @@
-// Where a step's time goes: a few steps behind the measured ones, each operation of them measured.
+// Where a step's time goes: each operation of a few steps after the measured ones, timed.
 #pragma once
 
 #include <atomic>
@@ -18,24 +18,23 @@ inline constexpr std::int64_t kProfiledSteps = 3;
 
 struct Profile {
   std::int64_t steps = 0;
-  // Of all steps together.
-  double seconds = 0;      // from end to end of steps
+  // Totals of all steps together.
+  double seconds = 0;      // from end to end of the steps
   double data_wait_s = 0;  // the host's, before the device had the data
   std::vector<OpTotal> operations;
 };
 
-// Trains kProfiledSteps + 1 steps behind the last one, `last`: the first of them only so that the
-// others' time counts from a step's end. `device` is what `engine` runs on. Nothing if `stop` came
-// first.
+// Trains kProfiledSteps + 1 steps after the last one, `last`; the first of them only marks where
+// the others' time begins. `device` is what `engine` runs on. Nothing if `stop` came first.
 std::optional<Profile> profile_steps(Engine& engine, ProfilingDevice& device, std::int64_t last,
                                      const std::atomic<int>& stop);
 
 runlog::Budget budget(const Profile& profile);
 
-// The records of kind `profile`, each with as many operations as fit: means of a step.
+// Returns records of kind `profile`, each with as many operations as fit: means of a step.
 std::vector<runlog::Json> profile_fields(const Profile& profile);
 
-// For people: a line for each class and for each operation, means of a step.
+// Returns a table for people: a line for each class and each operation, means of a step.
 std::string profile_table(const Profile& profile);
 
 }  // namespace tessera::trainer
