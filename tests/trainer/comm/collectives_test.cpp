@@ -1,4 +1,5 @@
-// The contract of every communicator: what collectives leave in memory, against plain loops.
+// The contract of every communicator: what collectives leave in memory, checked against plain
+// loops.
 #include <doctest/doctest.h>
 #include <malloc.h>
 
@@ -18,7 +19,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// Of a shard: one, fewer than a cache line, around a block of the sum, many.
+// Sizes of a shard: one element, less than a cache line, around a block of the sum, many.
 constexpr std::int64_t kSizes[] = {1, 3, 7, 64, 2047, 2049, 50'021};
 constexpr int kMostRanks = 4;
 
@@ -48,14 +49,14 @@ Flat sums(DType dtype, const std::vector<Flat>& terms, std::int64_t first, std::
   return result;
 }
 
-// f(ranks, dtype, elements, kind) for all of them.
+// Calls f(ranks, dtype, elements, kind) for all combinations.
 void for_all(const std::vector<DType>& dtypes,
              const std::function<void(int, DType, std::int64_t, Communicators)>& f) {
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
     for (const DType dtype : dtypes) {
       for (const std::int64_t elements : kSizes) {
         for (Kind& kind : kinds(ranks)) {
-          // Over Gloo these are no other than their neighbours, and a meeting takes a while.
+          // Over Gloo these sizes behave like their neighbours, and a meeting takes a while.
           if (kind.name == "Gloo" && (elements == 3 || elements == 7 || elements == 2047)) continue;
           CAPTURE(kind.name);
           CAPTURE(ranks);
@@ -204,7 +205,7 @@ TEST_CASE("thousands of collectives in a row keep their order") {
       CAPTURE(kind.name);
       CAPTURE(ranks);
       std::atomic<std::int64_t> wrong{0};
-      // Whole numbers, exact in any order. Rank r holds r + round + i at element i.
+      // Sums of whole numbers are exact in any order. Rank r holds r + round + i at element i.
       run_prepared(std::move(kind.communicators), [&](Communicator& communicator) {
         const int rank = communicator.rank();
         const double sum_of_ranks = ranks * (ranks - 1) / 2.0;
@@ -268,7 +269,7 @@ TEST_CASE("two communicators of the same threads are two queues") {
 TEST_CASE("collectives take nothing from the heap once the communicator is prepared") {
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
     for (Kind& kind : kinds(ranks)) {
-      if (kind.name == "Gloo") continue;  // the next test
+      if (kind.name == "Gloo") continue;  // the next test has Gloo
       CAPTURE(kind.name);
       CAPTURE(ranks);
       std::atomic<long> taken{-1};
@@ -316,7 +317,7 @@ TEST_CASE("what Gloo takes from the heap for a collective it gives back") {
         if (communicator.rank() == 0) grown = used() - before;
         round();
       });
-      // 3,000 collectives of some hundred bytes a message would be a megabyte.
+      // If a message took some hundred bytes, 3,000 collectives would take a megabyte.
       CHECK(grown < 100'000);
     }
   }

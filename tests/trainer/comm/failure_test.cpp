@@ -1,5 +1,5 @@
-// What goes wrong between ranks ends in one clear error on each of them, never in a hang: run_ranks
-// ends the program if a rank does not end.
+// Whatever goes wrong between ranks ends in one clear error on each of them, never in a hang:
+// run_ranks ends the program if a rank does not end.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ bool contains(const std::string& text, const std::string& part) {
 using Body = std::function<void(Communicator&)>;
 using Check = std::function<void(const std::vector<Outcome>&)>;
 
-// body(communicator) on all ranks, and a look at how they ended, for each implementation.
+// Runs body(communicator) on all ranks and checks how they ended, for each implementation.
 void run_all(int ranks, const Body& body, const Check& check) {
   for (Kind& kind : kinds(ranks)) {
     CAPTURE(kind.name);
@@ -36,7 +36,7 @@ void run_all(int ranks, const Body& body, const Check& check) {
   }
 }
 
-// calls[r](communicator) on rank r, after prepare.
+// Runs calls[r](communicator) on rank r, after prepare.
 void run_each(const std::vector<Body>& calls, const Check& check) {
   run_all(
       static_cast<int>(calls.size()),
@@ -78,7 +78,7 @@ void die(Communicator& /*communicator*/) {
   throw std::runtime_error("out of luck");
 }
 
-// The Error of f, or {} if there is none.
+// Returns the Error of f, or {} if there is none.
 Outcome outcome_of(const std::function<void()>& f) {
   try {
     f();
@@ -99,7 +99,7 @@ void check_each(const std::vector<Body>& calls, const std::string& message) {
   run_each(calls, [&](const std::vector<Outcome>& outcomes) { check_all(outcomes, message); });
 }
 
-// Waits until poll tells something: what another rank has done may be on its way.
+// Waits until poll reports something: news of another rank may take a moment.
 std::string poll_until_told(Communicator& communicator) {
   for (int i = 0; i < 10'000; ++i) {
     if (const auto told = communicator.poll()) return *told;
@@ -207,9 +207,9 @@ TEST_CASE("an abort before the others come fails their next call, naming the ran
 }
 
 TEST_CASE("an abort releases ranks that wait for it") {
-  // Nothing tells a rank that others wait, so the abort comes later each time until the error says
-  // that both waited.
-  int all_waited = 0;  // implementations where it did
+  // No rank can see that others wait, so the abort comes later each time, until the error says that
+  // both waited.
+  int all_waited = 0;  // implementations where both did
   int implementations = 0;
   for (int round = 0; round < 2000 && (round == 0 || all_waited < implementations); ++round) {
     implementations = 0;
@@ -324,8 +324,8 @@ TEST_CASE("a communicator that is destroyed unused releases the others") {
 }
 
 TEST_CASE("no rank touches the memory of one that failed") {
-  // Each rank frees its memory as soon as it is thrown out of a collective, while others may still
-  // leave theirs: for the sanitizers, at many moments.
+  // Each rank frees its memory as soon as a collective throws, while others may still be leaving
+  // theirs: the sanitizers check it at many moments.
   for (int round = 0; round < 200; round += 3) {
     const auto body = [&](Communicator& communicator) {
       communicator.prepare({});

@@ -1,9 +1,9 @@
-// Counts what this program takes from the heap.
+// Counts this program's heap allocations.
 #pragma once
 
 namespace tessera::trainer::test {
 
-// Calls of operator new so far, by any thread.
+// Returns the calls of operator new so far, by any thread.
 long allocations();
 
 }  // namespace tessera::trainer::test

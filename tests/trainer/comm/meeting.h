@@ -11,7 +11,7 @@
 
 namespace tessera::trainer::test {
 
-// What the ranks of one meeting share.
+// State that the ranks of a meeting share.
 struct Meeting {
   std::mutex mutex;
   std::condition_variable changed;

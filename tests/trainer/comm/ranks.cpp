@@ -29,7 +29,7 @@ const comm::GlooModule* gloo_module() {
       MESSAGE("skipped: built without Gloo, its communicator");
       return nullptr;
     }
-    // A peer that has gone is an error of the connection.
+    // A vanished peer is to be an error of the connection, not a signal.
     std::signal(SIGPIPE, SIG_IGN);
     return &open_gloo(std::filesystem::absolute(path));
   }();
@@ -37,7 +37,7 @@ const comm::GlooModule* gloo_module() {
 }
 
 Communicators gloo_communicators(int ranks) {
-  // Each outlives its communicator, whenever a test destroys that.
+  // Each store outlives its communicator, whenever a test destroys that.
   static std::deque<MeetingStore> stores;
   const auto meeting = std::make_shared<Meeting>();
   Communicators communicators;
@@ -104,7 +104,7 @@ std::vector<Kind> kinds(int ranks) {
   }
   result.push_back({"threads", threads_communicators(ranks)});
 #ifdef __SANITIZE_THREAD__
-  // Gloo is not built for this sanitizer, which does not see what its threads wait for.
+  // Gloo is not built for this sanitizer, which cannot see how its threads synchronise.
   constexpr bool kWithGloo = false;
 #else
   constexpr bool kWithGloo = true;

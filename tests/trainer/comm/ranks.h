@@ -1,4 +1,4 @@
-// Runs one thread a rank and tells how each ended.
+// Runs one thread for each rank and returns how each ended.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,18 @@ namespace tessera::trainer::test {
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 struct Outcome {
-  std::optional<ExitCode> code;  // of the Error that ended the rank, if one did
-  std::string message;           // of the exception
+  std::optional<ExitCode> code;  // of the Error that ended the rank, if any
+  std::string message;           // of its exception
 };
 
-// body(communicator) on a thread for each; the thread owns its communicator and destroys it when
-// the body returns or throws. One outcome a rank. Ends the program if a rank does not end within a
-// minute, since its thread cannot be taken back.
+// Runs body(communicator) on a thread for each rank and returns an outcome for each. The thread
+// owns its communicator and destroys it when the body returns or throws. Ends the program if a rank
+// does not end within a minute, because its thread cannot be stopped.
 std::vector<Outcome> run_ranks(Communicators communicators,
                                const std::function<void(Communicator&)>& body);
 
-// The same, with prepare (of no memory) before the body; every rank must end without exception.
+// Does the same with prepare (of no memory) before the body; every rank must end without an
+// exception.
 void run_prepared(Communicators communicators, const std::function<void(Communicator&)>& body);
 
 struct Kind {
@@ -33,8 +34,9 @@ struct Kind {
   Communicators communicators;
 };
 
-// All implementations that can have so many ranks; over Gloo each rank has connections of its own
-// to the others, as a process has. Gloo is left out, with a message, where the module is not there.
+// Returns all implementations that can have so many ranks. Over Gloo each rank has its own
+// connections to the others, as a process has. Gloo is left out, with a message, if the module is
+// not there.
 std::vector<Kind> kinds(int ranks);
 
 }  // namespace tessera::trainer::test

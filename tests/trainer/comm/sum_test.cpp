@@ -1,4 +1,4 @@
-// Sums where the order or the number of roundings shows, with results by hand.
+// Sums that depend on the order or the number of roundings, with results worked out by hand.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -14,8 +14,9 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// What all ranks hold after an all_reduce_sum of one element each, of a small one and as the last
-// of many, and rank 0 after a reduce_scatter_sum, if they and all communicators agree; else NaN.
+// Returns what all ranks hold after an all_reduce_sum of one element each, of a small one and as
+// the last of many, and rank 0 after a reduce_scatter_sum. NaN unless these and all communicators
+// agree.
 double sum_over_ranks(DType dtype, const std::vector<double>& terms) {
   constexpr std::int64_t kMany = 1000;
   const auto ranks = static_cast<int>(terms.size());
@@ -56,7 +57,7 @@ TEST_CASE("sums are made in rank order") {
   CHECK(sum_over_ranks(DType::f32, {1e8, 1, -1e8}) == 0);
   CHECK(sum_over_ranks(DType::f64, {1e17, -1e17, 1}) == 1);
   CHECK(sum_over_ranks(DType::f64, {1, 1e17, -1e17}) == 0);
-  // 2^24 is where f32 has no odd numbers. Pairwise, (2^24 + 1) + (1 + 1), would give 2^24 + 2.
+  // From 2^24 on f32 has no odd numbers. The pairwise sum (2^24 + 1) + (1 + 1) would give 2^24 + 2.
   CHECK(sum_over_ranks(DType::f32, {0x1p24, 1, 1, 1}) == 0x1p24);
   CHECK(sum_over_ranks(DType::f32, {1, 1, 1, 0x1p24}) == 0x1p24 + 4);  // 2^24 + 3, tie to even
   CHECK(sum_over_ranks(DType::bf16, {0x1p30, 1, -0x1p30}) == 0);
@@ -64,11 +65,11 @@ TEST_CASE("sums are made in rank order") {
 }
 
 TEST_CASE("a sum of bf16 is made in f32 and rounded once") {
-  // bf16 has 8 bits: 1 + 2^-7 follows 1, and 1 + 2^-8 lies between and goes to 1. Rounded after
-  // each addition both sums would stay 1.
+  // bf16 has 8 bits: 1 + 2^-7 follows 1, and 1 + 2^-8 lies between and rounds to 1. Rounded after
+  // each addition, both sums would stay 1.
   CHECK(sum_over_ranks(DType::bf16, {1, 0x1p-8, 0x1p-8}) == 1 + 0x1p-7);
   CHECK(sum_over_ranks(DType::bf16, {1, 0x1p-9, 0x1p-9, 0x1p-9}) == 1 + 0x1p-7);  // 1 + 0.75 ulp
-  // In f64 1 + 2^-8 + 2^-30 is past the middle; in f32 it is the middle, which goes to even.
+  // In f64 1 + 2^-8 + 2^-30 is past the middle; in f32 it is the middle, which rounds to even.
   CHECK(sum_over_ranks(DType::bf16, {1, 0x1p-8, 0x1p-30}) == 1);
   CHECK(sum_over_ranks(DType::bf16, {1, 0x1p-8, 0x1p-23}) == 1 + 0x1p-7);
   // Ties go to even, up and down, on both sides of zero.
@@ -94,11 +95,11 @@ TEST_CASE("zeros keep their sign, and what is not finite stays so") {
     CHECK(sum_over_ranks(dtype, {1, kInfinity}) == kInfinity);
     CHECK(sum_over_ranks(dtype, {-kInfinity, 1}) == -kInfinity);
   }
-  // The largest of bf16 and half of its unit more: the tie goes to the even one, infinity.
+  // The largest bf16 number and half of its unit more: the tie goes to the even one, infinity.
   const double largest = std::ldexp(255, 120);
   CHECK(sum_over_ranks(DType::bf16, {largest, std::ldexp(1, 119)}) == kInfinity);
   CHECK(sum_over_ranks(DType::bf16, {largest, std::ldexp(1, 118)}) == largest);
-  // Two infinities, a NaN, and the NaN of all ones, which a carry would turn into zero.
+  // Terms: two infinities, a NaN, and the NaN of all ones, which a carry would turn into zero.
   for (Kind& kind : kinds(2)) {
     CAPTURE(kind.name);
     std::vector<Flat> tensors;

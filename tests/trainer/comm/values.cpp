@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::byte kGuard{0xa5};
 
-// Elements in front of the first and behind the last; odd, so that tensors are on no cache line's
-// or vector's boundary.
+// Guard elements before the first and after the last. Their number is odd, so that tensors begin at
+// no boundary of a cache line or vector.
 constexpr std::int64_t kGuardElements = 33;
 
 }  // namespace
@@ -24,7 +24,7 @@ double round_to(DType dtype, double x) {
   if (dtype == DType::f64) return x;
   if (dtype == DType::f32) return static_cast<double>(static_cast<float>(x));
   if (!std::isfinite(x)) return x;
-  constexpr int kBits = 8;  // of bf16's significand, the hidden one too
+  constexpr int kBits = 8;  // of bf16's significand, with the hidden one
   int exponent = 0;
   const double fraction = std::frexp(x, &exponent);
   exponent = std::max(exponent, -125);  // subnormal below 2^-126
@@ -65,7 +65,7 @@ void Flat::set(std::int64_t i, double value) {
     std::memcpy(element(i), &rounded, sizeof(rounded));
   } else if (dtype_ == DType::f32) {
     std::memcpy(element(i), &narrow, sizeof(narrow));
-  } else {  // the upper half; the lower is zero, or the value would not be one of bf16
+  } else {  // the upper half; a bf16 value has zeros in the lower
     const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(narrow) >> 16);
     std::memcpy(element(i), &half, sizeof(half));
   }
@@ -113,8 +113,8 @@ double number(std::uint64_t seed, std::int64_t i) {
 double sum_in_order(DType dtype, const std::vector<double>& values) {
   const DType in = dtype == DType::f64 ? DType::f64 : DType::f32;
   double sum = values.front();
-  // Both terms are of `in`; a sum in f64 of two f32 rounded to f32 is the f32 sum (53 >= 2 x 24 + 2
-  // bits).
+  // Both terms are of dtype `in`. A sum in f64 of two f32 numbers, rounded to f32, is their f32 sum
+  // (53 >= 2 x 24 + 2 bits).
   for (std::size_t i = 1; i < values.size(); ++i) sum = round_to(in, sum + values[i]);
   return round_to(dtype, sum);
 }

@@ -1,5 +1,5 @@
-// Tensors in host memory with numbers in them, and the arithmetic that sums are held against,
-// written from the definitions of the formats.
+// Tensors of numbers in host memory, and the arithmetic that sums are checked against, written from
+// the definitions of the formats.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace tessera::trainer::test {
 
 const char* name_of(DType dtype);
 
-// The nearest value that the dtype holds, ties to even.
+// Returns the nearest value of the dtype, ties to even.
 double round_to(DType dtype, double x);
 
-// A flat tensor between guards, aligned to its dtype and to no more.
+// A flat tensor between guards, aligned to its dtype and no more.
 class Flat {
  public:
   Flat(DType dtype, std::int64_t elements);
@@ -38,10 +38,10 @@ class Flat {
   std::vector<std::byte> memory_;
 };
 
-// Numbers of many magnitudes and both signs, so that the order of a sum shows in its bits.
+// Returns numbers of many magnitudes and both signs, so that the order of a sum shows in its bits.
 double number(std::uint64_t seed, std::int64_t i);
 
-// ((x0 + x1) + x2) + ... in the dtype that sums of `dtype` are made in, rounded once to `dtype`.
+// Returns ((x0 + x1) + x2) + ... in the dtype that sums of `dtype` use, rounded once to `dtype`.
 double sum_in_order(DType dtype, const std::vector<double>& values);
 
 }  // namespace tessera::trainer::test

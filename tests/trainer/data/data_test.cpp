@@ -13,7 +13,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// Tokens and targets of the global batch, whatever the microbatch.
+// Returns tokens and targets of the global batch; they do not depend on the microbatch.
 std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> batch(std::int64_t microbatch) {
   memory::Config config = small_setup().memory;
   config.microbatch = microbatch;

@@ -1,5 +1,5 @@
-// The schedule between streams: no access is left to chance, any order that the events allow gives
-// the same bits, and every wait is needed for that.
+// The order between streams: no access is left to chance, any order that the events allow gives the
+// same bits, and every wait is needed for that.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// Collectives as the tracing and shuffling devices do what they wrap.
+// A communicator whose collectives go through the tracing and shuffling devices.
 class Collectives : public Communicator {
  public:
   Collectives(Communicator& inner, Trace* trace, Shuffling* shuffling)
@@ -80,12 +80,12 @@ TokenSource tokens_of(const Setup& setup) {
   return synthetic_tokens(setup.seed, setup.memory.shape.vocab);
 }
 
-// Races of each rank's first steps, as text.
+// Returns the races of each rank's first steps, as text.
 std::string races(const Kind& kind, const Setup& setup, std::int64_t steps = 2) {
   std::string text;
   on_ranks(kind.ranks, [&](int rank, Communicator& communicator) {
     const std::unique_ptr<Device> cpu = cpu_device(1);
-    // CUDA's meaning of a wait for an event that nobody recorded, which the CPU refuses.
+    // To CUDA a wait for an event that nobody recorded is nothing; the CPU refuses it.
     const std::unique_ptr<Shuffling> in_order = shuffling(*cpu, kFirstRandomSeed);
     Trace trace;
     const std::unique_ptr<Device> device = tracing(*in_order, trace);

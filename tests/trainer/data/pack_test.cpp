@@ -1,4 +1,4 @@
-// Packing and training on what was packed, with the real program.
+// Packing text and training on the result, with the real program.
 #include "trainer/data/pack.h"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ std::size_t files_in(const std::filesystem::path& folder) {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
-// Text with a structure that a small model learns in a few steps.
+// Returns text with a structure that a small model learns in a few steps.
 std::string text() {
   std::string lines;
   for (int i = 0; i < 2000; ++i) lines += "the cat sat on the mat.\n";
@@ -146,7 +146,7 @@ TEST_CASE("a text is packed and trained on, and the log says what was read") {
   CHECK(result.err == "");
   CHECK(result.exit_code == 0);
   const std::vector<double> on_text = losses(folder / "file");
-  // Guessing costs ln 257 = 5.55, the 11 letters of the text equally likely 2.4.
+  // Guessing costs ln 257 = 5.55; guessing among the text's 11 letters costs 2.4.
   CHECK(on_text.front() > 5);
   CHECK(on_text.back() < 4.5);
 

@@ -22,7 +22,7 @@ using tessera::test::TemporaryFolder;
 
 namespace {
 
-// Token i is i, so a sequence tells where it begins.
+// Token i is i, so a sequence shows where it begins.
 std::vector<std::uint32_t> counting(std::uint32_t tokens) {
   std::vector<std::uint32_t> ids(tokens);
   std::iota(ids.begin(), ids.end(), 0U);
@@ -59,7 +59,7 @@ class File {
   std::shared_ptr<const TokenFile> file_;
 };
 
-// Where the sequences of a step begin in the file of counting tokens, by row.
+// Returns where the sequences of a step begin in a file of counting tokens, by row.
 std::vector<std::int32_t> begins(const TokenSource& source, const DataUse& use, std::int64_t step) {
   std::vector<std::int32_t> all;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(use.seq_len) + 1);
@@ -77,7 +77,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 }  // namespace
 
 TEST_CASE("an epoch reads each sequence once, the next one in another order, without a gap") {
-  // 13 sequences of 8 and their last target need 105 tokens; 111 have no more.
+  // 13 sequences of 8 and their last target need 105 tokens; 111 tokens hold no more sequences.
   const File file("a.u16", raw_tokens(counting(111), 2));
   const DataUse use{.vocab = 111, .seq_len = 8, .global_batch = 5, .steps = 13, .seed = 3};
   const DataFacts facts = check_tokens(*file, use);
@@ -106,7 +106,7 @@ TEST_CASE("an epoch reads each sequence once, the next one in another order, wit
 }
 
 TEST_CASE("the global batch does not depend on how it is split") {
-  // Those of 4 rows a step are those of 2 rows a step, two steps at once.
+  // A step of 4 rows equals two steps of 2 rows.
   const File file("a.u16", raw_tokens(counting(2001), 2));
   DataUse use{.vocab = 2001, .seq_len = 10, .global_batch = 4, .steps = 9, .seed = 17};
   const auto four = begins(file.source(use), use, 3);
@@ -117,7 +117,7 @@ TEST_CASE("the global batch does not depend on how it is split") {
   two.insert(two.end(), next.begin(), next.end());
   CHECK(four == two);
 
-  // The loader's microbatches, whatever their size.
+  // Returns the loader's tokens for any microbatch size.
   const auto tokens_of = [&](std::int64_t microbatch) {
     memory::Config config = small_setup().memory;
     config.shape.vocab = 2001;
@@ -165,7 +165,7 @@ TEST_CASE("faults of the data are told before step one") {
   CHECK(File("a.tok", packed_tokens(std::vector<std::uint32_t>(20), 2, 258)).fault(use) ==
         "declares a vocabulary of 258, the model has 257; data and model need the same tokeniser");
   std::vector<std::uint32_t> ids(1000, 5);
-  // All of a small file, whatever the run reads of it.
+  // A small file is checked completely, whatever the run reads of it.
   for (const std::size_t at : {0, 500, 999}) {
     ids[at] = 257;
     CHECK(
@@ -173,7 +173,7 @@ TEST_CASE("faults of the data are told before step one") {
         std::string::npos);
     ids[at] = 256;
     CHECK(File("a.u16", raw_tokens(ids, 2)).fault(use) == "no fault");
-    // Its own word counts too.
+    // The vocabulary that the file declares counts too.
     CHECK(File("a.tok", packed_tokens(ids, 2, 256))
               .fault(use)
               .find("is 256, beyond the vocabulary of 256") != std::string::npos);
@@ -193,7 +193,8 @@ TEST_CASE("the fingerprint is the CRC-32 of the tokens, header or not") {
 }
 
 TEST_CASE("of a large file, pieces and every sequence of the run are looked at") {
-  // 5.5 MiB, of which 3 pieces of 1 MiB are the fingerprint: 0 to 1, 2.25 to 3.25, 4.5 to 5.5 MiB.
+  // The file has 5.5 MiB; its fingerprint covers 3 pieces of 1 MiB: 0 to 1, 2.25 to 3.25, 4.5 to
+  // 5.5 MiB.
   std::string bytes(static_cast<std::size_t>(5 * kMiB + kMiB / 2), '\0');
   for (std::size_t i = 0; i < bytes.size(); i += 2) bytes[i] = static_cast<char>(i / 2 % 251);
   const auto piece = [&](std::int64_t begin) {
@@ -206,12 +207,14 @@ TEST_CASE("of a large file, pieces and every sequence of the run are looked at")
   CHECK(check_tokens(*file, use, 5 * kMiB).crc32 != crc32(bytes));
   CHECK(check_tokens(*file, use, 6 * kMiB).crc32 == crc32(bytes));
 
-  // 200 rows of 5631 sequences. A wrong id is found where the run reads, and only there.
+  // The run reads 200 rows of 5631 sequences. A wrong id is found where the run reads, and only
+  // there.
   const std::int64_t sequences = (static_cast<std::int64_t>(bytes.size()) / 2 - 1) / 512;
   CHECK(sequences == 5631);
   std::set<std::int64_t> used;
   {
-    // Of a file as long in which every id is another, the same seed reads the same sequences.
+    // The same seed reads the same sequences of another file of the same length, in which every id
+    // differs.
     const auto numbers = counting(static_cast<std::uint32_t>(bytes.size() / 2));
     const File counted("b.u32", raw_tokens(numbers, 4));
     DataUse all = use;
@@ -234,7 +237,7 @@ TEST_CASE("of a large file, pieces and every sequence of the run are looked at")
     file.write_byte(2 * token + 1, 2);
     CHECK((file.fault(use, 3 * kMiB) != "no fault") == read);
     ++(read ? found : unread);
-    // A run of more than half of the sequences reads all in order.
+    // A run of more than half of the sequences checks all of them, in order.
     if (unread == 1 && !read) {
       DataUse more = use;
       more.steps = 705;
@@ -255,7 +258,7 @@ TEST_CASE("the point names synthetic tokens or a file") {
   const RunData data = open_data(point);
   REQUIRE(data.file.has_value());
   CHECK(data.file->tokens == 129);
-  // 6 steps of 5 sequences of 16 tokens, of which the file has 8.
+  // 6 steps of 5 sequences of 16 tokens; the file has 8 sequences.
   CHECK(data.file->epochs == 30.0 / 8);
   std::vector<std::int32_t> tokens(17);
   data.tokens(1, 0, tokens);

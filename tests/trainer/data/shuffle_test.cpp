@@ -55,7 +55,7 @@ TEST_CASE("each is equally likely at each place, and places are independent") {
       ++first[static_cast<std::size_t>(all[0])];
       ++step[static_cast<std::size_t>((all[1] - all[0] + n) % n)];
     }
-    // Within 5 standard deviations of a fair die's; neighbours differ by 1 ... n - 1.
+    // Within 5 standard deviations of a fair die; neighbours differ by 1 ... n - 1.
     const auto fair = [&](double count, double sides) {
       const double mean = orders / sides;
       CHECK(std::abs(count - mean) < 5 * std::sqrt(mean));
@@ -64,7 +64,7 @@ TEST_CASE("each is equally likely at each place, and places are independent") {
     CHECK(step[0] == 0);
     for (std::size_t i = 1; i < step.size(); ++i) fair(step[i], static_cast<double>(n - 1));
   }
-  // In a long order, neighbours are on average a third of it apart.
+  // In a long order, neighbours are on average a third of its length apart.
   const auto all = order(100000, 17, 0);
   double apart = 0;
   for (std::size_t i = 1; i < all.size(); ++i)

@@ -35,7 +35,7 @@ inline std::string header_bytes(const HeaderValues& values) {
   return sealed + little_endian(crc32(sealed), 4);
 }
 
-// A file of ours.
+// Returns the bytes of a file of ours.
 inline std::string packed_tokens(const std::vector<std::uint32_t>& ids, int bytes_per_token,
                                  std::uint64_t vocab = 0) {
   return header_bytes({.bytes_per_token = static_cast<std::uint64_t>(bytes_per_token),

@@ -27,7 +27,7 @@ std::vector<std::int32_t> read_all(const TokenFile& file, std::int64_t vocab = k
   return ids;
 }
 
-// The fault, without the path that it begins with.
+// Returns the error's text without the path that it begins with.
 std::string fault(const std::filesystem::path& path, const std::function<void()>& act) {
   try {
     act();
@@ -169,7 +169,7 @@ TEST_CASE("an id beyond the vocabulary is told with its position, wherever it is
     file.require_below(258, 1, stored);
     CHECK(read_all(file, 301).back() == 300);
   }
-  // Above 2^31 an id is not negative.
+  // An id above 2^31 is not negative.
   write_file_atomically(folder / "b.u32", raw_tokens({0xFFFFFFFF}, 4));
   CHECK(fault(folder / "b.u32", [&] {
           read_all(TokenFile(folder / "b.u32"), 300);
@@ -190,7 +190,7 @@ TEST_CASE("a file that is changed under a run is an error of the run, never a wr
   CHECK(fault(path, [&] {
           file.fetch(24900, stored);
         }).starts_with("has become shorter while it was read"));
-  // A file that took the place of this one does not matter.
+  // Replacing the file by another one does not matter.
   std::filesystem::resize_file(path, 100000);
   write_file_atomically(path, "other");
   file.read(40000, ids, 5);
@@ -199,7 +199,8 @@ TEST_CASE("a file that is changed under a run is an error of the run, never a wr
 TEST_CASE("what has been read does not count as memory of the process") {
   const TemporaryFolder folder;
   const auto path = folder / "zeros.u16";
-  // Written, not made of a hole: the kernel then keeps it in large pages and maps whole ones.
+  // The bytes are written, not a hole: then the kernel keeps them in large pages and maps whole
+  // ones.
   constexpr std::int64_t kBytes = std::int64_t{64} << 20;
   write_file_atomically(path, std::string(kBytes, '\0'));
   const TokenFile file(path);

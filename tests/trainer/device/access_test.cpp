@@ -1,5 +1,5 @@
-// That access() knows every tensor and pointer of every operation. That it says the truth about
-// them is tested by running them (ops_test.cpp).
+// access() knows every tensor and pointer of every operation. ops_test.cpp tests, by running
+// operations, that it is right about them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -20,8 +20,7 @@ namespace {
 constexpr std::uintptr_t kFirst = 1 << 20;
 constexpr std::uintptr_t kApart = 1 << 16;
 
-// Gives every tensor and pointer of an operation memory of its own. Shapes need not fit each other:
-// nothing is run.
+// Gives every tensor and pointer of an operation its own memory. Shapes need not fit: nothing runs.
 class Placer {
  public:
   void operator()(const Tensor& t) { const_cast<Tensor&>(t) = {next(), DType::f32, 4, 8, 8}; }

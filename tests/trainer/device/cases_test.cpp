@@ -1,5 +1,5 @@
-// Every case of the table: gradients by finite differences in f64, then f32 and bf16 against f64,
-// then the same bits again.
+// Every case of the table: gradients against finite differences in f64, then f32 and bf16 against
+// f64, then the same bits in a second run.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ Values direction(std::size_t size, std::uint64_t seed) {
   return d;
 }
 
-// The case's own values of an input: what an arena without a run holds.
+// Returns a case's own values of an input: what an arena holds before a run.
 Values initial(const Case& c, const std::string& name) {
   const auto device = cpu_device(1);
   HostMemory memory;
@@ -111,7 +111,7 @@ TEST_CASE("the same bits twice, the same values with one thread and with three")
       CHECK(run_case(c, dtype, 2).bytes == two.bytes);
       for (const int threads : {1, 3}) {
         const Outcome other = run_case(c, dtype, threads);
-        // All but GEMM, whose sums OpenBLAS cuts by threads, promise equal bits.
+        // All operations promise equal bits except GEMM, whose sums OpenBLAS splits by threads.
         if (!c.name.starts_with("linear") && !c.name.starts_with("gemm")) {
           CHECK(other.bytes == two.bytes);
         }

@@ -1,5 +1,4 @@
-// The life of a CPU device: memory, preparation, events, and that a sealed one leaves the heap
-// alone.
+// The life of a CPU device: memory, preparation, events; and a sealed device allocates nothing.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -32,8 +31,8 @@ ExitCode code_of(F f) {
 
 }  // namespace
 
-// The linker sends every malloc of the program here, OpenBLAS's and OpenMP's too (--wrap=malloc);
-// what operator new takes comes from malloc inside the C++ library, so it is counted on its own.
+// The linker sends every malloc of the program here, OpenBLAS's and OpenMP's too (--wrap=malloc).
+// operator new takes memory by malloc inside the C++ library, so it is counted separately.
 extern "C" {
 void* __real_malloc(std::size_t bytes);
 void* __wrap_malloc(std::size_t bytes) {
@@ -89,7 +88,7 @@ TEST_CASE("a sealed device does not touch the heap") {
         device->record(Stream::compute, 1);
         device->wait(Stream::gather, 1);
         device->run(Stream::compute, op, {});
-        // OpenBLAS takes one small job list for each GEMM that it splits.
+        // OpenBLAS allocates one small job list for each GEMM that it splits.
         CHECK(allocations - before <= (gemm ? 2 : 0));
       }
     }
@@ -160,7 +159,7 @@ TEST_CASE("operations whose parts do not fit are refused by name") {
     one_row.pre.ld = 0;
     CHECK(refused(one_row) == ExitCode::internal);
   }
-  // bf16 needs workspace and got none.
+  // bf16 needs a workspace and got none.
   CHECK(refused(Gemm{tensor(4, 8, bf16), tensor(3, 8, bf16), tensor(4, 3, bf16)}) ==
         ExitCode::unsupported);
   CHECK(refused(BiasGrad{tensor(64, 8), tensor(1, 8), tensor(1, 32)}) == ExitCode::ok);
@@ -187,7 +186,7 @@ TEST_CASE("operations whose parts do not fit are refused by name") {
         ExitCode::internal);
 }
 
-// One dtype throughout, or f32 beside branches in bf16: nothing else.
+// Allowed: one dtype throughout, or f32 beside branches in bf16; nothing else.
 TEST_CASE("norms take the residual stream in the branches' dtype or in f32") {
   const auto device = cpu_device(1);
   alignas(64) static std::byte memory[1 << 16];

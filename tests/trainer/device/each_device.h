@@ -1,5 +1,5 @@
-// The devices that a test holds for: a test program links one definition, the CPU device with each
-// table of kernels, or own GPU kernels, emulated.
+// The devices that a test runs on. A test program links one definition: the CPU device with each
+// table of kernels, or our own GPU kernels, emulated.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace tessera::trainer::test {
 struct TestedDevice {
   std::unique_ptr<Device> device;
   bool has_f64 = true;  // instances in f64
-  // Attention rounds probabilities and dS to bf16 for their products (docs/precision.md).
+  // Attention rounds probabilities and dS to bf16 for its products (docs/precision.md).
   bool rounds_probabilities = false;
 };
 

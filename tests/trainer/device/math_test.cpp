@@ -1,4 +1,4 @@
-// The vector functions against libm in double, and the random numbers.
+// The vector functions against libm in f64, and the random numbers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Function = void (*)(const float*, float*, std::int64_t);
 
-// Largest relative error over [low, high]; infinity for what is not finite.
+// Returns the largest relative error over [low, high]; infinity for a result that is not finite.
 double relative_error(Function f, double (*exact)(double), float low, float high) {
   constexpr std::int64_t kPoints = 200'003;
   std::vector<float> x(kPoints);
@@ -97,7 +97,7 @@ TEST_CASE("bf16 is rounded to nearest even, NaN and infinity kept") {
       {-kInfinity, 0xFF80},  {3.4e38F, 0x7F80},     {1e-40F, 0x0001}};
   for (const cpu::Kernels* kernels : cpu::supported_kernels()) {
     CAPTURE(kernels->isa);
-    for (std::size_t n = 1; n <= 40; ++n) {  // in a vector and in its rest
+    for (std::size_t n = 1; n <= 40; ++n) {  // a vector and its tail
       std::vector<float> x(n);
       std::vector<cpu::Bf16> y(n);
       for (std::size_t i = 0; i < n; ++i) x[i] = values[i % values.size()].first;
@@ -114,7 +114,7 @@ TEST_CASE("bf16 is rounded to nearest even, NaN and infinity kept") {
   }
 }
 
-// The known-answer vectors published with the generator.
+// The known-answer vectors that were published with the generator.
 TEST_CASE("Philox4x32-10 gives the published words") {
   using Words = std::array<std::uint32_t, 4>;
   CHECK(philox({0, 0, 0, 0}, {0, 0}) == Words{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8});
@@ -140,7 +140,7 @@ TEST_CASE("random parameters have the moments asked for, whoever fills which par
     for (int power = 1; power <= 4; ++power) moments[power] += std::pow(z, power) / kCount;
     if (i > 0) neighbours += z * (static_cast<double>(whole[i - 1]) - 0.25) / 0.5 / kCount;
   }
-  // Five standard deviations of each estimate.
+  // Bounds are five standard deviations of each estimate.
   CHECK(std::abs(moments[1]) < 5 * std::sqrt(1.0 / kCount));
   CHECK(std::abs(moments[2] - 1) < 5 * std::sqrt(2.0 / kCount));
   CHECK(std::abs(moments[3]) < 5 * std::sqrt(15.0 / kCount));

@@ -46,7 +46,7 @@ TEST_CASE("FLOPs and bytes of a GEMM and of attention") {
   CHECK(cost(Gemm{a, b, d}).matmul_flops == 2 * 16 * 8 * 4);
   CHECK(cost(Gemm{a, b, d}).bytes == 2 * (16 * 8 + 4 * 8) + 4 * 16 * 4);
   CHECK(cost(Gemm{a, b, d, false, true, true}).bytes == 2 * (16 * 8 + 4 * 8) + 8 * 16 * 4);
-  // An epilogue's argument is written forward and read backward.
+  // An epilogue's argument is written in the forward pass and read in the backward pass.
   const Tensor low = at(16384, 16, 4, DType::bf16);
   Gemm fused{a, b, low};
   fused.pre = at(32768, 16, 4, DType::bf16, 8);
@@ -102,7 +102,7 @@ TEST_CASE("bytes of an embedding's gradient: rows without a token count where ze
   CHECK(bytes(10, false) == (10 + 5) * 8 * 4);
 }
 
-// MPT's gen_slopes for 4 and for 6 heads.
+// Expected: MPT's gen_slopes for 4 and for 6 heads.
 TEST_CASE("ALiBi's slopes") {
   const double four[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256};
   const double six[] = {1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256, 1.0 / 2, 1.0 / 8};
@@ -114,15 +114,15 @@ TEST_CASE("a view's gaps are not accessed") {
   const Tensor src = at(4096, 3, 5, DType::f32, 8);
   const Tensor dst = at(8192, 3, 5, DType::bf16);
   const Access access = trainer::access(Cast{src, dst, true});
-  REQUIRE(access.reads.size() == 4);  // three rows, and dst, which is added to
+  REQUIRE(access.reads.size() == 4);  // three rows, and dst, which is accumulated
   CHECK(access.reads[1].data() - access.reads[0].data() == 32);
   CHECK(access.reads[1].size() == 20);
   REQUIRE(access.writes.size() == 1);
   CHECK(access.writes[0].size() == 30);
 }
 
-// For each case: what changes is declared as written, nothing else does; and reads and writes
-// together are no less than the bytes that cost() counts for a read and a write of each element.
+// For each case: only declared bytes change, and reads and writes together cover at least the bytes
+// that cost() counts.
 TEST_CASE("operations change only what they declare to write") {
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -166,7 +166,7 @@ TEST_CASE("operations change only what they declare to write") {
   }
 }
 
-// Bytes that are not declared as read are changed; the result must stay what it was.
+// Changing bytes that are not declared as read must not change the result.
 TEST_CASE("operations depend only on what they declare to read") {
   for (const Case& c : cases()) {
     CAPTURE(c.name);

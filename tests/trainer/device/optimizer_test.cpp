@@ -1,4 +1,4 @@
-// AdamW against the published formula in double, and what clipping and NaN do, on each device.
+// AdamW against the published formula in f64, and the effect of clipping and NaN, on each device.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// One that GPU kernels take by elements, one by packs of 8.
+// GPU kernels take one count element by element, the other vectorized.
 constexpr std::size_t kCounts[] = {10'007, 10'008};
 constexpr std::int64_t kDecayEnd = 6'001;
 
@@ -62,7 +62,7 @@ TEST_CASE("AdamW follows the published formula over several steps") {
       for (int step = 1; step <= 5; ++step) {
         const std::vector<float> next =
             random_vector(100 + static_cast<std::uint64_t>(step), count);
-        std::copy(next.begin(), next.end(), grad.begin());  // the operation knows grad's memory
+        std::copy(next.begin(), next.end(), grad.begin());  // the operation holds grad's address
         in.lr = 0.01F / static_cast<float>(step);
         in.weight_decay = 0.1F;
         in.step = step;
@@ -82,7 +82,7 @@ TEST_CASE("AdamW follows the published formula over several steps") {
               lr * (m_hat / (std::sqrt(v_hat) + static_cast<double>(op.eps)) + decay * theta[i]);
         }
       }
-      // Of the change, not of theta, beside which a wrong update is small.
+      // The change is compared, not theta: beside theta a wrong update would be small.
       Values change;
       Values expected;
       for (std::size_t i = 0; i < theta.size(); ++i) {
@@ -92,7 +92,7 @@ TEST_CASE("AdamW follows the published formula over several steps") {
       CHECK(distance(change, expected) < 2e-5);
       CHECK(distance(Values(m.begin(), m.end()), m64) < 1e-6);
       CHECK(distance(Values(v.begin(), v.end()), v64) < 1e-6);
-      // Decay ends at its element: without it the change there is another.
+      // Decay ends exactly at its element: without decay the change there would differ.
       for (const std::size_t i : {std::size_t{kDecayEnd} - 1, std::size_t{kDecayEnd}}) {
         CHECK(change[i] == doctest::Approx(expected[i]).epsilon(1e-3));
       }
@@ -139,14 +139,14 @@ TEST_CASE("a step that is not finite changes nothing") {
         CAPTURE(bad);
         const auto good = grad;
         grad[4321] = bad;
-        grad[17] = bad;  // 3e38 twice: a finite sum in double, an infinite norm in f32
+        grad[17] = bad;  // 3e38 twice: a finite sum in f64, an infinite norm in f32
         step();
         CHECK(state.not_finite == 1);
         CHECK(master == before);
         CHECK(m == m_before);
         std::copy(good.begin(), good.end(), grad.begin());
       }
-      // Squares beyond f32, and a norm within it.
+      // Squares exceed f32, their norm does not.
       const auto small = grad;
       grad[4321] = 3e30F;
       grad[17] = -4e30F;

@@ -1,4 +1,4 @@
-// On a device that executes nothing and whose clock moves as the test says.
+// Profiling on a fake device that executes nothing and whose clock the test moves.
 #include "trainer/device/profiling.h"
 
 #include <doctest/doctest.h>
@@ -17,8 +17,8 @@ namespace {
 class Clockwork final : public Device {
  public:
   std::map<std::string, double> seconds_of;  // by op_name, or "copy"
-  double gap_s = 0;                          // before each
-  std::vector<std::string> calls;            // all but records
+  double gap_s = 0;                          // before each operation
+  std::vector<std::string> calls;            // all except records
 
   const DeviceInfo& info() const override { return info_; }
   std::byte* allocate(Pool, std::int64_t) override { return nullptr; }
@@ -29,7 +29,7 @@ class Clockwork final : public Device {
   void copy(Stream, void*, const void*, std::int64_t) override { pass("copy"); }
   void record(Stream, Event event) override {
     ++records;
-    // Two in a row: what lies between operations is before the first of a pair.
+    // Records come in pairs: the time between operations passes before the first of a pair.
     if (event % 2 == 0) now_ += gap_s;
     times_.at(event) = now_;
   }
@@ -117,7 +117,7 @@ TEST_CASE("each operation's time goes to its name, phase and class, gaps to none
   CHECK(totals[6].bytes == 200);
   CHECK(totals[6].seconds == 32);
   CHECK(totals[7].kind == OpClass::memory_bound);
-  // Off again.
+  // Switched off again, it records nothing.
   const int records = device.records;
   profiling.run(Stream::compute, Gemm{}, in(Phase::forward));
   CHECK(device.records == records);

@@ -27,7 +27,7 @@ std::size_t misses(const Values& stored, const Exact& exact) {
   return count;
 }
 
-// Towards zero.
+// Rounds towards zero.
 double cut_to_bf16(double x) {
   const double nearest = round_to_bf16(x);
   if (std::abs(nearest) <= std::abs(x)) return nearest;

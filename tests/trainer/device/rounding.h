@@ -20,16 +20,17 @@
 namespace tessera::trainer::test {
 
 struct Exact {
-  DType dtype = DType::bf16;  // of what is stored: bf16 or f32
+  DType dtype = DType::bf16;  // of the stored elements: bf16 or f32
   Values values = {};
   Values slack = {};  // by element; empty: 0
 };
 
-// By name, what a wrong way would have stored.
+// By name, what a wrong implementation would store.
 using WrongWays = std::map<std::string, Values>;
 
-// Every stored element is `exact` rounded once; of each wrong way, and of the exact values cut off
-// (of f32: rounded to bf16), at least one in twenty is not.
+// Checks that every stored element is `exact` rounded once. To show that the inputs can tell, at
+// least one in twenty elements must differ from each wrong way and from `exact` cut off (f32:
+// rounded to bf16).
 void check_rounded_once(const Values& stored, const Exact& exact, const WrongWays& wrong = {});
 
 // Element by element.
@@ -41,13 +42,13 @@ Values map(const Values& x, const Values& y, const std::function<double(double, 
 Values to_bf16(const Values& x);
 Values to_f32(const Values& x);
 
-// Normal numbers times `scale` plus `shift`, as `dtype` holds them.
+// Returns normal numbers times `scale` plus `shift`, rounded to `dtype`.
 Values normal(std::uint64_t seed, std::int64_t count, DType dtype, double scale = 1,
               double shift = 0);
-// Whole numbers from -limit to limit.
+// Returns whole numbers from -limit to limit.
 Values whole(std::uint64_t seed, std::int64_t count, int limit);
 
-// A device, and tensors without gaps on it.
+// A device and tensors without gaps on it.
 class Bench {
  public:
   explicit Bench(TestedDevice& tested) : tested_(tested) {}
@@ -66,7 +67,7 @@ class Bench {
   HostMemory memory_;
 };
 
-// f(bench) of each device that the program tests.
+// Calls f(bench) for each device that the program tests.
 void with_each_bench(const std::function<void(Bench&)>& f);
 
 }  // namespace tessera::trainer::test

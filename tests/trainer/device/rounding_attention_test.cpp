@@ -13,7 +13,7 @@ namespace {
 
 using enum DType;
 
-// Two heads of queries for each of keys; a sequence longer than the tiles that attention works in.
+// Two query heads for each kv head, and a sequence longer than attention's tiles.
 constexpr AttentionShape kShape{2, 100, 4, 2, 24, 0.2F};
 constexpr std::int64_t kWidth = (4 + 2 * 2) * 24;
 constexpr std::int64_t kOutWidth = 4 * 24;
@@ -57,8 +57,8 @@ double scaled_score(const Values& qkv, const Head& head, std::int64_t query, std
                                                  qkv, at(head.first_row + key, head.k, kWidth));
 }
 
-// How far a number in f32 may be off beside it, and what that makes of it when it is rounded: 0, or
-// a step of bf16 where it lies between two.
+// The error of an f32 number relative to its size, and what it means after rounding: 0, or a step
+// of bf16 if the number lies between two.
 constexpr double kF32Error = 0x1p-19;
 double doubt(double x, double size, Round round) {
   return round(x + kF32Error * size) - round(x - kF32Error * size);
@@ -67,12 +67,12 @@ double doubt(double x, double size, Round round) {
 struct Forward {
   Values out = Values(kAllRows * kOutWidth);
   Values size = Values(kAllRows * kOutWidth);   // sum of p |v|
-  Values doubt = Values(kAllRows * kOutWidth);  // the same of what the rounding of p leaves open
+  Values doubt = Values(kAllRows * kOutWidth);  // what the rounding of p leaves open of it
   Values lse = Values(kShape.batch * kShape.q_heads * kShape.seq);
 };
 
-// Softmax over the whole row. `of_score`, `of_p` and `of_sum` are applied to what their names say,
-// the last after each 64 keys.
+// Softmax over the whole row. `of_score`, `of_p` and `of_sum` round what their names say; of_sum
+// after each 64 keys.
 Forward forward(const Values& qkv, Round of_score = exact, Round of_p = exact,
                 Round of_sum = exact) {
   Forward f;
@@ -112,8 +112,8 @@ struct Backward {
 
 enum class SoftmaxGradient : bool { of_rounded_p, of_exact_p };
 
-// From the stored out and lse. `of_p` and `of_ds` as above; `of_head` is applied to the gradients
-// of keys and values after each head of queries.
+// Backward from the stored out and lse. `of_p` and `of_ds` as above; `of_head` rounds the gradients
+// of keys and values after each query head.
 Backward backward(const Values& qkv, const Values& out, const Values& lse, const Values& dout,
                   Round of_p = exact, Round of_ds = exact, Round of_head = exact,
                   SoftmaxGradient gradient = SoftmaxGradient::of_rounded_p) {
@@ -167,7 +167,7 @@ Values scaled_by(const Values& x, double factor) {
   return map(x, [factor](double value) { return value * factor; });
 }
 
-// One part of the columns of dqkv.
+// Returns some columns of dqkv.
 Values columns(const Values& x, std::int64_t begin, std::int64_t end) {
   Values part;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -192,7 +192,7 @@ TEST_CASE(
     Backward backward;
     WrongWays out, queries, keys, values;
   };
-  // Of a device that rounds P and dS (`rounded`), and of one that does not.
+  // Expected results of a device that rounds P and dS (`rounded`), and of one that does not.
   const auto expected = [&](bool rounded) {
     const Round right = rounded ? round_to_bf16 : exact;
     const Round other = rounded ? exact : round_to_bf16;
@@ -312,7 +312,7 @@ namespace {
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
-// y = x gate(x), and gate's derivative.
+// The gate of y = x gate(x), and its derivative.
 double gate(model::Activation kind, double x) {
   const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
   switch (kind) {
@@ -340,8 +340,8 @@ double gate_slope(model::Activation kind, double x) {
 
 }  // namespace
 
-// Error of the vector functions: 1e-6 relative in the gate (trainer/device/cpu/kernel/math.h), more
-// where tanh's argument is large.
+// The error of the vector functions is 1e-6 relative in the gate
+// (trainer/device/cpu/kernel/math.h), more if tanh's argument is large.
 TEST_CASE("activations round y and dx once, not the gate or its product with one factor") {
   constexpr std::int64_t kRows = 13;
   constexpr std::int64_t kCols = 67;
@@ -375,7 +375,7 @@ TEST_CASE("activations round y and dx once, not the gate or its product with one
       dup.slack.push_back(3e-6 * std::abs(dup.values.back()));
       wrong_dup["rounded silu"].push_back(round_to_bf16(dy[i] * round_to_bf16(x[i] * g)));
     }
-    // Rows of [gate | up], or of x alone.
+    // Rows are [gate | up], or x alone.
     Values input;
     for (std::size_t r = 0; r < kRows; ++r) {
       const auto row = [&](const Values& of) {

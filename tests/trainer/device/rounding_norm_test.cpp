@@ -106,7 +106,7 @@ TEST_CASE("a norm rounds y once, and the sum before it, which y and the statisti
           check_rounded_once(Bench::read(op.y), y, wrong);
           if (kind == model::Norm::layernorm) check_rounded_once(Bench::read(op.mean), mean);
           check_rounded_once(Bench::read(op.rstd), rstd);
-          // Without an addend: the same of x = sum.
+          // Without an addend, x = sum must give the same.
           op.x = op.sum;
           op.add = op.sum = {};
           op.y = bench.out(bf16, kRows, kCols);

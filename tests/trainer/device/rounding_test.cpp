@@ -1,5 +1,5 @@
-// The rounding points of docs/precision.md: products, sums over rows, casts, embeddings, the loss
-// and the update.
+// The rounding points of docs/precision.md: GEMMs, sums over rows, casts, embeddings, the loss and
+// the update.
 #include "tests/trainer/device/rounding.h"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using enum DType;
 
-// op(A) op(B), with terms from <= l < to of the inner dimension.
+// op(A) op(B), summed over `from` <= l < `to` of the inner dimension.
 struct Product {
   std::int64_t m, n, k;
   bool transpose_a, transpose_b;
@@ -51,18 +51,18 @@ Values repeated_rows(const Values& row, std::int64_t rows) {
   return all;
 }
 
-// A sum that is stored as bf16 after each term.
+// A sum that is rounded to bf16 after each term.
 double added_in_bf16(double x, double y) {
   return round_to_bf16(x + y);
 }
 
 }  // namespace
 
-// Of whole numbers every sum is exact in f32, in any order, so the result is known bit by bit.
+// Sums of whole numbers are exact in f32 in any order, so the result is known bit by bit.
 TEST_CASE("a GEMM rounds the sum of products, bias and old D once") {
   constexpr std::int64_t kM = 37;
   constexpr std::int64_t kN = 29;
-  // The second is more than one block of what the device converts at a time.
+  // The second shape is larger than a block that the device converts at a time.
   for (const auto& [k, limit, part] :
        {std::tuple<std::int64_t, int, std::int64_t>{40, 16, 20},
         std::tuple<std::int64_t, int, std::int64_t>{4500, 8, 4096}}) {
@@ -134,7 +134,7 @@ TEST_CASE("a GEMM does not round its products") {
 
 namespace {
 
-// sqrt(2 / pi) and tanh's derivative as they are written in papers.
+// sqrt(2 / pi) and tanh's derivative as papers write them.
 double gelu_tanh(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -200,7 +200,7 @@ TEST_CASE("a GEMM's GELU is of the sum before it is rounded, its slope of what w
   });
 }
 
-// 700 terms of whole numbers: a sum in bf16 stops growing at 256 times a term.
+// 700 whole numbers: a sum in bf16 would stop growing at 256 times a term.
 TEST_CASE("gradients of biases and embeddings are summed in f32") {
   constexpr std::int64_t kRows = 700;
   constexpr std::int64_t kCols = 37;
@@ -217,7 +217,7 @@ TEST_CASE("gradients of biases and embeddings are summed in f32") {
                           return sum + std::abs(x) * 0x1p-20;
                         })};
   const WrongWays rounded_terms{{"rounded terms", column_sums(to_bf16(fine), added)}};
-  // All rows are of token 1 and of position 0.
+  // All rows are token 1 at position 0.
   Values rows(kRows);
   std::iota(rows.begin(), rows.end(), 0);
   with_each_bench([&](Bench& bench) {
@@ -244,7 +244,7 @@ TEST_CASE("gradients of biases and embeddings are summed in f32") {
 
 TEST_CASE("a cast rounds once, also from f64 and after an addition") {
   constexpr std::int64_t kN = 1003;
-  // A little off the middle between two numbers of bf16: f32 cannot tell it from the middle.
+  // Numbers a little off the middle between two bf16 numbers: f32 cannot tell them from the middle.
   const Values near = map(whole(1, kN, 100), normal(2, kN, f32), [](double x, double sign) {
     return 2 * x + 257 + std::copysign(0x1p-40, sign);
   });
@@ -261,7 +261,7 @@ TEST_CASE("a cast rounds once, also from f64 and after an addition") {
     check_rounded_once(cast(f32, x, bf16), {bf16, x});
     check_rounded_once(cast(f32, middle, bf16), {bf16, middle});  // ties to even
     CHECK(cast(bf16, low, f32) == low);
-    // Sums as f32 forms them.
+    // Sums as f32 rounds them.
     const Values sum = to_f32(map(x, low, added));
     check_rounded_once(cast(f32, x, bf16, low), {bf16, sum},
                        {{"addend rounded first", to_bf16(map(to_bf16(x), low, added))}});
@@ -307,10 +307,11 @@ TEST_CASE("cross entropy rounds each gradient of a logit once, the target's from
   Values targets(kRows);
   for (std::size_t r = 0; r < targets.size(); ++r) {
     targets[r] = static_cast<double>(r % kVocab);
-    // Near certainty, where softmax - 1 loses most digits if it is formed of rounded numbers.
+    // The model is nearly certain: softmax - 1 loses most digits if it is computed from rounded
+    // numbers.
     logits[r * kCols + r % kVocab] = 5 + static_cast<double>(r % 4);
   }
-  // Classes other than the target, and the target, apart: of the latter there is one in a row.
+  // The target is checked apart from the other classes, because a row has only one.
   Exact other;
   Exact target;
   Exact loss{f32};
@@ -356,7 +357,8 @@ TEST_CASE("cross entropy rounds each gradient of a logit once, the target's from
   });
 }
 
-// An update far below bf16's spacing must reach the master, and the parameter be the master's.
+// An update far below bf16's spacing must reach the master, and the parameter must be the rounded
+// master.
 TEST_CASE("AdamW keeps the master in f32 and rounds it once to the parameter") {
   constexpr std::int64_t kN = 1003;
   const Values grad = normal(1, kN, f32);

@@ -19,7 +19,7 @@ constexpr std::int64_t kWidth = 16;
 constexpr std::int64_t kFloats = kWidth * kWidth;
 constexpr std::int64_t kBytes = kFloats * 4;
 
-// Events, each followed by as many as there are slots or units.
+// Numbers of events; after each base come as many as there are slots or units.
 constexpr Event kCopied = 0;
 constexpr Event kGathered = kCopied + kInSlots;
 constexpr Event kSlotFree = kGathered + 2;
@@ -96,8 +96,8 @@ class Training {
         device.record(Stream::compute, at(kSlotFree, u % 2));
         if (u == 0) device.record(Stream::compute, kInputUsed);
       }
-      // That the gradient of the step before was taken, compute knows from gather, which has waited
-      // for the update.
+      // Compute knows through gather, which has waited for the update, that the last step's
+      // gradient was taken.
       for (int u = 0; u < kUnits; ++u) {
         device.run(Stream::compute, backward(u),
                    {static_cast<std::int16_t>(u), 0, Phase::backward});
@@ -149,7 +149,7 @@ class Training {
 }  // namespace
 
 TrainingOutcome run_training(const Around& around, Trace* trace, int left_out) {
-  Training training;  // outlives what may still be queued
+  Training training;  // outlives queued work
   const auto cpu = cpu_device(1);
   Device& device = around(*cpu);
   device.prepare(training.ops(), {});
@@ -191,7 +191,7 @@ std::vector<std::vector<bool>> happens_before(const std::vector<Step>& schedule)
   std::vector<std::vector<bool>> before(n, std::vector<bool>(n, false));
   for (std::size_t j = 0; j < n; ++j) {
     const Step& later = schedule[j];
-    bool bound = false;  // the record that a wait means has been found
+    bool bound = false;  // the record that a wait refers to has been found
     for (std::size_t i = j; i-- > 0;) {
       const Step& earlier = schedule[i];
       bool edge = is_host(earlier) || (!is_host(later) && earlier.stream == later.stream);

@@ -1,4 +1,4 @@
-// Which orders the shuffling device runs, and that it refuses none that are allowed.
+// The orders that the shuffling device runs; it refuses none that is allowed.
 #include "tests/trainer/device/shuffling.h"
 
 #include <doctest/doctest.h>
@@ -19,9 +19,9 @@ using enum Stream;
 
 namespace {
 
-constexpr std::uint64_t kSeeds = 50;  // each of the policies, the rest by chance
+constexpr std::uint64_t kSeeds = 50;  // each policy, then random ones
 
-// A sealed shuffling device, and what ran on it.
+// A sealed shuffling device, and a record of what ran on it.
 struct Shuffled {
   explicit Shuffled(std::uint64_t seed) : device(shuffling(*cpu, seed)) { device->seal(); }
   void work(Stream stream, char name) {
@@ -97,7 +97,7 @@ TEST_CASE("seconds makes both its records run, each event's last") {
     Shuffled s(seed);
     s.device->record(copy, 1);
     s.work(compute, 'a');
-    s.device->record(compute, 1);  // of the two records of event 1 this one counts
+    s.device->record(compute, 1);  // this one counts, not the first record of event 1
     s.device->wait(gather, 1);
     s.work(gather, 'b');
     s.device->record(gather, 2);
@@ -222,18 +222,18 @@ TEST_CASE("a wait means the record last issued before it, whatever is recorded l
   std::set<std::string> orders;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     Shuffled s(seed);
-    s.device->wait(compute, 5);  // never recorded: nothing
+    s.device->wait(compute, 5);  // never recorded: no wait
     s.work(gather, 'a');
     s.device->record(gather, 5);
     s.device->wait(compute, 5);
     s.work(compute, 'b');
     s.device->record(compute, 6);
-    s.device->wait(gather, 6);  // a wait of compute for the record below would never end
+    s.device->wait(gather, 6);  // would never end if it waited for compute's record below
     s.work(gather, 'c');
     s.device->record(gather, 5);
     s.device->wait(reduce, 5);
     s.work(reduce, 'd');
-    s.device->record(copy, 5);  // replaces the record, knows nothing of the others
+    s.device->record(copy, 5);  // replaces the record and orders nothing else
     s.device->wait(copy, 5);
     s.work(copy, 'e');
     s.device->drain();

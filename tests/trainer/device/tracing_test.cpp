@@ -1,4 +1,4 @@
-// What the tracing device calls a race, and what not.
+// What the tracing device reports as a race, and what it does not.
 #include "tests/trainer/device/tracing.h"
 
 #include <doctest/doctest.h>
@@ -30,7 +30,7 @@ std::size_t offset(const Race& race) {
   return reinterpret_cast<std::uintptr_t>(race.overlap.data()) - 0x10000;
 }
 
-// Whether two accesses of different streams, with nothing between them, are a race.
+// Returns whether two accesses of different streams with nothing between them are a race.
 bool conflict(bool first_writes, std::span<const std::byte> first, bool second_writes,
               std::span<const std::byte> second) {
   using Ranges = Trace::Ranges;
@@ -68,7 +68,7 @@ TEST_CASE("ranges conflict where they overlap and one is written") {
       CHECK(conflict(first, range(100, 10), second, range(91, 10)) == either);
       CHECK(conflict(first, range(100, 10), second, range(103, 2)) == either);
       CHECK(conflict(first, range(103, 2), second, range(100, 10)) == either);
-      // Touching, apart, empty.
+      // Ranges that touch, that are apart, and empty ones.
       CHECK(!conflict(first, range(100, 10), second, range(110, 10)));
       CHECK(!conflict(first, range(100, 10), second, range(90, 10)));
       CHECK(!conflict(first, range(100, 10), second, range(200, 1)));
@@ -120,7 +120,7 @@ TEST_CASE("an overlap of several pieces is one race, and few races are kept but 
   trace.touch(gather, {range(0, 80)}, {range(0, 80)}, "all");
   CHECK(trace.race_count() == 10);
   REQUIRE(trace.races().size() == 2);
-  CHECK(trace.races()[1].bytes == 8);  // read and written, but the same bytes
+  CHECK(trace.races()[1].bytes == 8);  // counted once although read and written
   CHECK(trace.text().ends_with("and 8 more\n"));
 
   Trace pieces;
@@ -151,7 +151,8 @@ TEST_CASE("columns of the same rows are apart") {
 }
 
 TEST_CASE("events order streams, also through a third") {
-  // The event that gather waits for, the one that compute waits for; compute reads what copy wrote.
+  // Returns the races if gather waits for the first event and compute for the second; compute reads
+  // what copy wrote.
   const auto races = [](std::optional<Event> first, std::optional<Event> second) {
     Trace trace;
     trace.touch(copy, {}, {range(0, 8)}, "write");
@@ -184,7 +185,7 @@ TEST_CASE("a wait means the record last issued before it") {
   trace.touch(reduce, {range(0, 16)}, {}, "read");
   CHECK(trace.race_count() == 1);
 
-  // Recorded anew by a stream that knows nothing of the first.
+  // A stream that knows nothing of the first records the event again.
   Trace other;
   other.touch(gather, {}, {range(0, 8)}, "one");
   other.record(gather, 1);
@@ -285,7 +286,7 @@ TEST_CASE("a training without faults has no race, and without any one of its wai
   for (int wait = 0; wait < plain.waits; ++wait) {
     CAPTURE(wait);
     Traced traced;
-    // The CPU runs in order, so that the bits say nothing.
+    // The CPU runs in order, so the bits say nothing here.
     CHECK(traced.run(wait).read == plain.read);
     CHECK(traced.trace.race_count() > 0);
   }
@@ -334,7 +335,7 @@ TEST_CASE("races are what the definition says") {
       return a.accesses() && b.accesses() && (a.writes || b.writes) && !before[i][j] &&
              a.begin < b.begin + b.size && b.begin < a.begin + a.size;
     };
-    std::size_t first = schedule.size();  // the earliest access that races with one before it
+    std::size_t first = schedule.size();  // the earliest access that races with an earlier one
     for (std::size_t j = 0; j < schedule.size() && first == schedule.size(); ++j) {
       for (std::size_t i = 0; i < j; ++i) {
         if (races(i, j)) first = j;
@@ -367,7 +368,7 @@ TEST_CASE("races are what the definition says") {
       const std::size_t i = step_of(race.first);
       const std::size_t j = step_of(race.second);
       CHECK(races(i, j));
-      // Bytes that were written between the two race with that write instead.
+      // Bytes written between the two accesses race with that write instead.
       const int begin = std::max(schedule[i].begin, schedule[j].begin);
       const int end =
           std::min(schedule[i].begin + schedule[i].size, schedule[j].begin + schedule[j].size);

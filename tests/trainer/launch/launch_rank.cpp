@@ -43,7 +43,7 @@ void note(int signal) {
   stop = signal;
 }
 
-// One write, so that lines of several ranks do not mix.
+// Writes a line in one call, so that lines of several ranks do not mix.
 void say(const std::string& line) {
   const std::string text = line + "\n";
   [[maybe_unused]] const auto wrote = ::write(STDOUT_FILENO, text.data(), text.size());
@@ -59,14 +59,14 @@ int watch(Store& store) {
   return static_cast<int>(ExitCode::comm_error);
 }
 
-// All have come this far.
+// Waits until all ranks have come this far.
 void barrier(Store& store, const Place& place) {
   store.set("here." + std::to_string(place.rank), "");
   for (int rank = 0; rank < place.ranks; ++rank) store.get("here." + std::to_string(rank), kLong);
   store.set("passed." + std::to_string(place.rank), "");
 }
 
-// None of the others is in the barrier any more, where it would notice at once.
+// Waits until no other rank is in the barrier, where it would notice a loss at once.
 void wait_for_passed(Store& store, const Place& place) {
   for (int rank = 0; rank < place.ranks; ++rank) store.get("passed." + std::to_string(rank), kLong);
 }
@@ -124,7 +124,7 @@ int run(const std::vector<std::string>& words) {
   if (words.at(1) == "ranks") {
     std::vector<std::string> command(words.begin() + 2, words.end());
     command.front() = words.front();
-    // A short wait for ranks that do not obey, so that the test is short too.
+    // Ranks that ignore SIGTERM get a short patience, so that the test is short too.
     const bool deaf = words.back().starts_with("deaf-");
     const Patience patience{.to_speak = std::chrono::milliseconds(deaf ? 100 : 60'000),
                             .to_end = std::chrono::milliseconds(deaf ? 100 : 60'000)};

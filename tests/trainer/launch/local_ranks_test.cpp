@@ -47,7 +47,7 @@ TEST_CASE("one failing rank ends all, with its reason and its code") {
     const std::string out = parent.rest();
     CHECK(parent.wait() == 14);
     CHECK(count_of(out, "lost " + name + ": on purpose\n") == 2);
-    // Which of them is noticed first is not said.
+    // Either of them may be noticed first.
     CHECK(count_of(out, "; the others are given time to end\n") == 1);
   }
 }
@@ -103,7 +103,7 @@ TEST_CASE("ranks are groups of their own and end when the process that started t
   }
   parent.signal(SIGKILL);
   CHECK(parent.wait() == 128 + SIGKILL);
-  // stdout ends when nobody has it any more.
+  // stdout ends when no process has it open any more.
   CHECK(parent.rest().empty());
   wait_until([&] {
     return std::ranges::none_of(pids, [](pid_t pid) { return start_ticks(pid).has_value(); });

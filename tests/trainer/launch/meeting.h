@@ -14,15 +14,16 @@
 
 namespace tessera::trainer::test {
 
-// Far more than anything takes, also on a busy machine.
+// Far longer than anything takes, even on a busy machine.
 inline constexpr std::chrono::milliseconds kLong{60'000};
-// Longer than the program may run: what waits for its end fails by the time-out of ctest.
+// Longer than the program may run: a wait of this length fails by ctest's time-out.
 inline constexpr std::chrono::milliseconds kHours{4 * 3'600'000};
 
 // Looks up in a map instead of the process's environment.
 Environment environment_of(std::map<std::string, std::string> variables);
 
-// Rank `rank` of `ranks` by our variables; `nodes` in equal parts, rank by rank.
+// Returns the place of rank `rank` of `ranks` by our variables; `nodes` have equal parts, node by
+// node.
 Place place(int rank, int ranks, int nodes = 1, const std::string& job = "job");
 
 struct Outcome {
@@ -30,19 +31,19 @@ struct Outcome {
   std::string message;
 };
 
-// body(i) on a thread for each i below `count`; returns when all have ended.
+// Runs body(i) on a thread for each i below `count`; returns when all have ended.
 std::vector<Outcome> run_threads(int count, const std::function<void(int)>& body);
 
-// open_store in `folder` for each rank, then body(rank, store).
+// Runs open_store in `folder` for each rank, then body(rank, store).
 std::vector<Outcome> run_ranks(int ranks, const std::string& folder,
                                const std::function<void(int, Store&)>& body);
 
-// What open_store or another call throws; empty if nothing.
+// Returns what open_store or another call throws; empty if nothing.
 Outcome outcome_of(const std::function<void()>& body);
 
 bool contains(const std::string& text, const std::string& part);
 
-// Waits until it holds, with an error of the test after kLong.
+// Waits until the condition holds; after kLong the test fails.
 void wait_until(const std::function<bool()>& holds);
 
 // The rendezvous file of attempt 1 once it is there: its one address ("127.0.0.1:4242") and token.

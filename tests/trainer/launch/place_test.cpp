@@ -32,18 +32,18 @@ Variables without(Variables base, const std::string& name) {
   return base;
 }
 
-// Rank 5 of 8 on the second of two nodes.
+// Variables of rank 5 of 8 on the second of two nodes.
 const Variables kOurs{{"TESSERA_RANK", "5"},
                       {"TESSERA_RANKS", "8"},
                       {"TESSERA_LOCAL_RANK", "1"},
                       {"TESSERA_NODE", "1"},
                       {"TESSERA_NODES", "2"}};
-// A task of `srun -N2 -n8`, with what it inherits of sbatch.
+// Variables of a task of `srun -N2 -n8`, with those inherited from sbatch.
 const Variables kSrun{
     {"SLURM_JOB_ID", "18231"},     {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "5"},
     {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "1"},
     {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_NTASKS", "16"}, {"SLURM_JOB_NUM_NODES", "4"}};
-// What a batch script sees.
+// Variables of a batch script.
 const Variables kBatch{{"SLURM_JOB_ID", "18231"}, {"SLURM_PROCID", "0"},
                        {"SLURM_LOCALID", "0"},    {"SLURM_NODEID", "0"},
                        {"SLURM_NTASKS", "8"},     {"SLURM_JOB_NUM_NODES", "2"}};
@@ -118,7 +118,7 @@ TEST_CASE("ours win; torchrun's own win over the step's in which it was started,
       with(kSrun, {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_LOCALID", "0"}});
   CHECK(place_in(with(with(kTorchrun, other_step), kOurs)).from == "TESSERA_*");
   check_fifth(place_in(with(kTorchrun, other_step)), "torchrun", "myrun.2");
-  // RANK that somebody exported is not torchrun's.
+  // A RANK that somebody exported is not torchrun's.
   const Place place = place_in(without(with(kTorchrun, other_step), "TORCHELASTIC_RUN_ID"));
   CHECK(place.from == "SLURM_*");
   CHECK(place.ranks == 2);

@@ -25,7 +25,7 @@ Process::Process(std::vector<std::string> command,
   REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
   out_ = FileDescriptor(ends[0]);
   const FileDescriptor write(ends[1]);
-  // Made before fork: other threads of the test may hold the allocator's lock.
+  // Built before fork: other threads of the test may hold the allocator's lock.
   std::vector<std::string> environment;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;

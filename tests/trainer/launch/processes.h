@@ -1,4 +1,4 @@
-// Programs that a test starts, listens to and ends.
+// Programs that a test starts, reads from and ends.
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +11,13 @@
 
 namespace tessera::trainer::test {
 
-// The program launch_rank (launch_rank.cpp says what its arguments do).
+// Returns the path of launch_rank (launch_rank.cpp says what its arguments do).
 std::string launch_rank_path();
 
 class Process {
  public:
-  // Starts it with `variables` on top of the environment; its stdout comes here, and its stderr too
-  // if `err`. `open_files`: no more than so many at once, if not 0.
+  // Starts a program with `variables` added to the environment; the test reads its stdout, and its
+  // stderr too if `err`. `open_files`: the limit of its open files; 0: none.
   Process(std::vector<std::string> command, const std::map<std::string, std::string>& variables,
           bool err = false, int open_files = 0);
   Process(const Process&) = delete;
@@ -25,8 +25,8 @@ class Process {
   ~Process();  // kills it if it still runs
 
   pid_t pid() const { return pid_; }
-  // The next line without line feed; empty at the end, which comes when all that have its stdout
-  // have closed it.
+  // Returns the next line without its line feed; empty at the end, which comes when all processes
+  // that have its stdout have closed it.
   std::string line();
   std::string rest();  // up to the end
   void signal(int number) const;
@@ -41,7 +41,7 @@ class Process {
   std::string text_;
 };
 
-// The variables of rank `rank` of `ranks` on one node.
+// Returns the variables of rank `rank` of `ranks` on one node.
 std::map<std::string, std::string> rank_variables(int rank, int ranks);
 
 }  // namespace tessera::trainer::test

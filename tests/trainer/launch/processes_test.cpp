@@ -1,4 +1,4 @@
-// Ranks that are processes of their own, and die as such.
+// Ranks that are real processes, and die as such.
 #include "tests/trainer/launch/processes.h"
 
 #include <doctest/doctest.h>
@@ -48,7 +48,7 @@ TEST_CASE("a rank 0 that is killed is lost to all, and its file holds nobody up 
   const TemporaryFolder folder;
   const std::vector<std::string> command{launch_rank_path(), folder.path().string(), "watch"};
   {
-    // While it waits for the others: the file stays behind.
+    // It is killed while it waits for the others, so the file stays behind.
     Process zero(command, rank_variables(0, 2));
     wait_for_rendezvous(folder.path().string());
     zero.signal(SIGKILL);
@@ -87,7 +87,7 @@ TEST_CASE("the token is in no file when all have met, and in no command line") {
   {
     const auto store = open_store(place(1, 2), {.run_dir = folder.path().string(), .limit = kLong},
                                   environment_of({}));
-    // Rank 0 takes it away when it knows that all have come.
+    // Rank 0 removes the file when it knows that all have come.
     wait_until([&] { return std::filesystem::is_empty(folder.path()); });
     CHECK_FALSE(is_in_a_command_line());
     store->set("here.1", "");
@@ -98,7 +98,8 @@ TEST_CASE("the token is in no file when all have met, and in no command line") {
 
 TEST_CASE("where rank 0 may open few files, silent connections are dropped for ranks") {
   const TemporaryFolder folder;
-  // Each is cut off after 10 s in any case: the last ones would come after minutes.
+  // Each stranger is cut off after 10 s in any case: without dropping, the last ranks would join
+  // after minutes.
   constexpr int kFiles = 40;
   Process zero({launch_rank_path(), folder.path().string(), "leave"}, rank_variables(0, 2), false,
                kFiles);

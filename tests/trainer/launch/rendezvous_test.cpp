@@ -42,7 +42,7 @@ TEST_CASE("the rendezvous file is its owner's alone, whole, and goes with its ow
   const Rendezvous sent = example();
   std::string why;
   {
-    // What an earlier start left, readable by all.
+    // An earlier start left a file that everyone can read.
     write_file_atomically(path, "{}");
     const RendezvousFile file(path, sent);
     struct stat status{};
@@ -91,7 +91,7 @@ TEST_CASE("no file, one of another job and one that is none are told apart") {
     CAPTURE(text);
     write_file_atomically(path, text);
     CHECK_FALSE(read_rendezvous(path, "18231.0", why).has_value());
-    // The token is in no message.
+    // The message does not contain the token.
     CHECK(why == path.string() + " is no rendezvous file");
   }
 }

@@ -11,10 +11,10 @@ TEST_CASE("missing ranks are named, with their node where the others show it") {
   // Two nodes of two, node by node.
   CHECK(missing_ranks({0, 0, 1, -1}, 2) == "rank 3 of node 1 has not come");
   CHECK(missing_ranks({0, -1, -1, -1}, 2) == "ranks 1 of node 0, 2-3 of node 1 have not come");
-  // Round and round.
+  // Two nodes of two, round robin.
   CHECK(missing_ranks({0, 1, 0, -1}, 2) == "rank 3 of node 1 has not come");
   CHECK(missing_ranks({0, 1, -1, 1}, 2) == "rank 2 of node 0 has not come");
-  // Neither order, or nodes of different sizes: nothing is made up.
+  // Neither order fits, or nodes have different sizes: no node is guessed.
   CHECK(missing_ranks({0, 1, 1, -1}, 2) == "rank 3 has not come");
   CHECK(missing_ranks({0, 0, -1}, 2) == "rank 2 has not come");
 }

@@ -34,8 +34,8 @@ std::string key_of(const char* what, int rank) {
   return what + std::to_string(rank);
 }
 
-// The ranks that come (rank 0 first) all wait for the others; the time of `hurried` is over as soon
-// as all of these are here, that of the rest is long.
+// Runs the ranks that come (rank 0 first); all wait for the others. The time of `hurried` is over
+// as soon as all of these are here; the others have a long time.
 std::vector<Outcome> meet_without(const std::vector<int>& come, int ranks, int nodes, int hurried) {
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_on({.host = "127.0.0.1"}));
@@ -55,8 +55,8 @@ std::vector<Outcome> meet_without(const std::vector<int>& come, int ranks, int n
   });
 }
 
-// A port that nobody is given who asks for any (Linux gives them from 32768 on), with its
-// neighbour.
+// Returns a free port whose neighbour is free too, below the range from which Linux assigns ports
+// (32768 on).
 int unused_port() {
   for (int port = 20'001 + ::getpid() % 5'000; port < 32'000; port += 2) {
     const Outcome outcome = outcome_of([&] {
@@ -69,7 +69,7 @@ int unused_port() {
   return 0;
 }
 
-// A port that is taken, and where nobody listens.
+// A port that is taken although nobody listens on it.
 class DeadPort {
  public:
   DeadPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -108,8 +108,8 @@ TEST_CASE("get waits for a key, values are bytes of up to 64 KiB, threads share 
   std::string bytes(64 * 1024, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7);
   check_all_good(run_ranks(3, folder.path().string(), [&](int rank, Store& store) {
-    // Each rank waits in four threads for keys that the next one sets in four threads, the last
-    // first.
+    // Each rank waits in four threads for keys that the next rank sets in four threads, in reverse
+    // order.
     check_all_good(run_threads(8, [&](int thread) {
       if (thread < 4) {
         CHECK(store.get(key_of(key_of("k", (rank + 1) % 3).c_str(), thread), kLong) == bytes);
@@ -148,7 +148,7 @@ TEST_CASE("a key that nobody sets is named when time is over") {
     CHECK(contains(outcome.message, "no rank has set 'unique id' within 0.05 s"));
     store.set(key_of("waited.", rank), "");
     store.get(key_of("waited.", 1 - rank), kLong);
-    // It can still come.
+    // A rank may still join.
     if (rank == 1) store.set("unique id", "x");
     CHECK(store.get("unique id", kLong) == "x");
   }));
@@ -196,7 +196,7 @@ TEST_CASE("what other starts left in the folder holds nobody up") {
     CAPTURE(job);
     const RendezvousFile stale(path,
                                {.job = job, .token = wire::random_token(), .addresses = dead});
-    // Alone with it, a rank says what it is.
+    // Run alone beside it, so that the error names the rank.
     const auto alone = outcome_of([&] {
       open_store(place(1, 2), {.run_dir = folder.path().string(), .limit = 300ms},
                  environment_of({}));
@@ -204,7 +204,7 @@ TEST_CASE("what other starts left in the folder holds nobody up") {
     CHECK(contains(alone.message, std::string(job) == "job"
                                       ? to_text(dead.front()) + ": Connection refused"
                                       : "is of job 'another job', this is 'job'"));
-    // Rank 0 comes when the other has begun to look.
+    // Rank 0 comes after the other rank has begun to look.
     check_all_good(run_threads(2, [&](int rank) {
       if (rank == 0) std::this_thread::sleep_for(50ms);
       open_store(place(rank, 2), {.run_dir = folder.path().string(), .limit = kLong},
@@ -296,7 +296,7 @@ TEST_CASE(
     const Outcome size = outcome_of([&] { open_store(place(2, 4), options, environment_of({})); });
     CHECK(size.code == ExitCode::spec);
     CHECK(contains(size.message, "rank 0 waits for 3 ranks on 1 nodes, this one is of 4"));
-    // The other rank 1 may come first; then this one is refused, by its own turn.
+    // The other rank 1 may come first; then this one is the one that is refused.
     refused.count_down();
   }));
 
@@ -366,7 +366,7 @@ TEST_CASE("torchrun's ranks meet on the port behind its own") {
     store->set(key_of("r", rank), "");
     for (int other = 0; other < 3; ++other) store->get(key_of("r", other), kLong);
   }));
-  // Another run's ranks on that port are strangers.
+  // The ranks of another run that listen on that port are strangers.
   std::vector<FileDescriptor> listeners;
   listeners.push_back(listen_on({.host = "127.0.0.1", .port = port + 1}));
   const auto other = serve_store(std::move(listeners), wire::derived_token("torchrun:other.0"),

@@ -1,4 +1,4 @@
-// Who is no rank of this start is refused, and holds nobody up.
+// Strangers, which are no ranks of this start, are refused and hold nobody up.
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -40,7 +40,7 @@ void say(const FileDescriptor& socket, const std::string& bytes) {
   send_all(socket, bytes, SteadyClock::now() + kLong);
 }
 
-// All that comes until the other side ends the connection.
+// Returns everything that comes until the other side ends the connection.
 std::string hear_until_end(const FileDescriptor& socket) {
   std::string heard;
   std::array<char, 4096> chunk{};
@@ -66,7 +66,8 @@ std::string hear(const FileDescriptor& socket, std::size_t count) {
   return heard;
 }
 
-// Ranks 0 and 1 of 3 in threads; rank 2 comes when `strangers` has returned, in time for all.
+// Meets as ranks 0 and 1 of 3 in threads; rank 2 comes when `strangers` has returned, in time for
+// all.
 void meet_among(const std::function<void(int port, const std::string& token)>& strangers) {
   const TemporaryFolder folder;
   const StoreOptions options{.run_dir = folder.path().string(), .limit = kLong};
@@ -100,7 +101,7 @@ TEST_CASE("garbage is cut off at once and told nothing") {
       say(socket, bytes);
       CHECK(hear_until_end(socket).empty());
     }
-    // Port scanners: nothing, or half a greeting, and away.
+    // Port scanners send nothing, or half a greeting, and leave.
     for (int i = 0; i < 20; ++i) connected_to(port);
     say(connected_to(port), half);
   });
@@ -126,7 +127,7 @@ TEST_CASE("who does not know the token is refused, whichever half of the greetin
     say(guessing, wire::proof_bytes(other, hello, answer));
     CHECK(hear_until_end(guessing).empty());
 
-    // What a rank has said before, heard on the way and said again.
+    // A replay: what a rank said before, overheard and sent again.
     const wire::Token token = *wire::token_of(hex);
     const FileDescriptor again = connected_to(port);
     say(again, hello);

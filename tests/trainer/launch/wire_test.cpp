@@ -52,7 +52,7 @@ TEST_CASE("both sides of a greeting prove that they know the token") {
   CHECK(answer.size() == kAnswerBytes);
   CHECK(answer_holds(token, hello, answer));
   CHECK_FALSE(answer_holds(other, hello, answer));
-  // An answer to another hello, as someone who has listened could repeat it.
+  // An answer to another hello, which an eavesdropper could repeat.
   CHECK_FALSE(answer_holds(token, hello_bytes(*parsed), answer));
 
   const std::string proof = proof_bytes(token, hello, answer);
@@ -61,9 +61,9 @@ TEST_CASE("both sides of a greeting prove that they know the token") {
   CHECK_FALSE(proof_holds(token, hello, answer, proof_bytes(other, hello, answer)));
   CHECK_FALSE(proof_holds(token, hello, answer_bytes(token, hello), proof));
   CHECK_FALSE(proof_holds(token, hello, answer, proof.substr(1)));
-  // What rank 0 sends proves nothing when it is sent back.
+  // Rank 0's own answer, sent back, proves nothing.
   CHECK_FALSE(proof_holds(token, hello, answer, answer.substr(kAnswerBytes - kProofBytes)));
-  // Nobody can claim another rank with a proof that he has seen.
+  // A proof that was overheard does not let anyone claim another rank.
   std::string changed = hello;
   changed[12] = 4;
   CHECK(parse_hello(changed)->rank == 4);

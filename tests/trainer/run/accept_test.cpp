@@ -1,4 +1,4 @@
-// Every setting that the engine does not act on is refused by name, and the refusal is in the log.
+// Every setting that the engine does not act on is refused by name, and the log has the refusal.
 #include "trainer/run/accept.h"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ struct Refusal {
   std::string what;
 };
 
-// Of a point for which as many ranks were started as it has gpus, or `place`.
+// Returns the refusal of a point, started with as many ranks as it has gpus, or with `place`.
 Refusal refusal(const std::function<void(Point&)>& change, std::optional<Place> place = {}) {
   sweep::RunSpec spec = small_spec("");
   change(spec.point);
@@ -77,7 +77,7 @@ TEST_CASE("settings that the engine does not act on") {
     const Refusal refused = refusal(one.change);
     CHECK(refused.code == ExitCode::unsupported);
     CHECK(refused.what.starts_with(one.start));
-    CHECK(refused.what.find("; ") != std::string::npos);  // what would be right
+    CHECK(refused.what.find("; ") != std::string::npos);  // it says what would be right
   }
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("what --capabilities says is what is accepted") {
   int accepted = 0;
   const auto agree = [&](const std::function<void(Point&)>& change) {
     Point point = small_spec("").point;
-    point.sharding_strategy = Sharding::no_shard;  // as submit hands it over
+    point.sharding_strategy = Sharding::no_shard;  // as submit passes it
     change(point);
     const auto lacked = submit::lacks(can, point);
     const Refusal refusal_of_it = refusal([&](Point& p) { p = point; });
@@ -108,7 +108,7 @@ TEST_CASE("what --capabilities says is what is accepted") {
   };
   each([](Point& p) -> Precision& { return p.precision; });
   each([](Point& p) -> MixedPrecision& {
-    p.precision = Precision::amp_bf16;  // under fp32 submit knows but one
+    p.precision = Precision::amp_bf16;  // submit knows only one mode for fp32
     return p.mixed_precision;
   });
   each([](Point& p) -> Checkpointing& { return p.activation_checkpointing; });
@@ -252,7 +252,7 @@ TEST_CASE("a model over the memory ends with host-oom") {
   CHECK(result.exit_code == 13);
   const auto records = records_of(read_file(log_in(folder.path())));
   CHECK(records.back().at("status") == "host-oom");
-  // On what it was tried.
+  // The log says on what it was tried.
   for (const char* kind : {"host", "peak"}) {
     CHECK(std::ranges::any_of(records, [&](const auto& record) { return record.at("t") == kind; }));
   }

@@ -1,4 +1,4 @@
-// Times as the kernel would write them.
+// CPU times as the kernel writes them.
 #include "trainer/run/cpu_share.h"
 
 #include <doctest/doctest.h>
@@ -49,7 +49,7 @@ TEST_CASE("what the kernel does not say is not known") {
   CHECK_FALSE(cpu_share(std::nullopt, some).has_value());
   CHECK_FALSE(cpu_share(some, std::nullopt).has_value());
   CHECK_FALSE(cpu_share(some, some).has_value());  // nothing ran
-  // Of two threads two tenths of a second each are enough to tell.
+  // Two tenths of a second for each of two threads are enough.
   CHECK_FALSE(cpu_share(CpuTimes{0, 0, 2}, CpuTimes{0.3, 0.09, 2}).has_value());
   CHECK(cpu_share(CpuTimes{0, 0, 2}, CpuTimes{0.3, 0.1, 2}) == doctest::Approx(0.75));
 }
@@ -66,7 +66,7 @@ TEST_CASE("of this process the kernel says what ran, if it says anything") {
   }
   const auto after = cpu_times();
   REQUIRE(after.has_value());
-  // Threads that libraries keep ran nothing here.
+  // Threads that libraries keep did not run here.
   const auto share = cpu_share(before, CpuTimes{after->ran_s, after->waited_s, 1});
   REQUIRE(share.has_value());
   CHECK(*share > 0);

@@ -1,5 +1,5 @@
-// Several ranks as processes, started by `trainer --nproc N`: they train as one does, and end
-// together, with one true footer, whatever happens to any of them.
+// Ranks as processes, started by `trainer --nproc N`: they train as one rank does, and end together
+// with one true footer, whatever happens to any of them.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -25,14 +25,15 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Steps: longer than any of these tests, with a record every few steps.
+// Steps that take longer than any of these tests, with a record every few steps.
 constexpr int kForever = 40'000;
 
 bool has_gloo() {
   return std::filesystem::exists(trainer_path().parent_path() / "tessera-gloo.so");
 }
 
-// Every test but those of a missing module begins with it.
+// Skips a test if the Gloo module is missing. All tests begin with it except that of a missing
+// module.
 #define NEEDS_GLOO()                                               \
   if (!has_gloo()) {                                               \
     MESSAGE("skipped: built without Gloo, no ranks as processes"); \
@@ -79,7 +80,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-// Until the log of rank 0 has some step records.
+// Waits until rank 0's log has some step records.
 void wait_for_steps(const TemporaryFolder& folder) {
   for (int i = 0; i < 6000; ++i) {
     std::error_code ignored;
@@ -89,7 +90,7 @@ void wait_for_steps(const TemporaryFolder& folder) {
   FAIL("no steps");
 }
 
-// That this process has, so that its products have the same bits as a trainer's.
+// Returns the OpenBLAS core of this process, so that a trainer's GEMMs give the same bits.
 std::string blas_core() {
   const std::string blas = cpu_device(1)->info().blas;  // "... USE_OPENMP SkylakeX MAX_THREADS=64"
   const std::size_t end = blas.find(" MAX_THREADS");
@@ -185,7 +186,7 @@ TEST_CASE("what the ranks that were started cannot train is refused, once") {
     CHECK(result.exit_code == code);
     CAPTURE(result.err);
     CHECK(result.err.starts_with("trainer: " + reason));
-    CHECK(result.err.find(reason, 10) == std::string::npos);  // no second time
+    CHECK(result.err.find(reason, 10) == std::string::npos);  // not a second time
   };
   const TemporaryFolder folder;
   sweep::RunSpec spec = spec_of(folder.path(), 2, 5);
@@ -416,7 +417,7 @@ TEST_CASE(
     CHECK(footer.at("status") == "start-fail");
     CHECK(footer.at("exit") == 11);
     CHECK(footer.at("reason").get<std::string>().find("libgloo-dev") != std::string::npos);
-    // One rank needs none.
+    // A single rank needs no module.
     options = {.arguments = {"--capabilities"}, .program = programs / "trainer"};
     CHECK(Json::parse(run_trainer(options).out).at("max_ranks") == 1);
     const TemporaryFolder alone;

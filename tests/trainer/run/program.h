@@ -31,12 +31,12 @@ struct ProgramOptions {
 
 ProgramResult run_trainer(const ProgramOptions& options);
 
-// One that runs beside the test.
+// A trainer that runs beside the test.
 class StartedTrainer {
  public:
   explicit StartedTrainer(const ProgramOptions& options);  // sends no signal
   pid_t pid() const { return pid_; }
-  // The process of a rank that `trainer --nproc` has started, once it is there.
+  // Returns the process of a rank that `trainer --nproc` has started, once it is there.
   pid_t rank(int rank) const;
   ProgramResult wait();
 
@@ -45,19 +45,19 @@ class StartedTrainer {
   pid_t pid_ = -1;
 };
 
-// A run of a second or less, into `run_dir` ("" : records to stdout). Its peak is given, so nothing
-// is measured.
+// Returns the specification of a run of a second or less into `run_dir` ("": records to stdout). It
+// gives the peak, so that nothing is measured.
 sweep::RunSpec small_spec(const std::filesystem::path& run_dir);
 
-// Runs the specification through stdin.
+// Trains a specification that is passed through stdin.
 ProgramResult train_spec(const sweep::RunSpec& spec);
 
 std::filesystem::path trainer_path();
 
-// Path of the only log of the folder.
+// Returns the path of the only log in the folder.
 std::filesystem::path log_in(const std::filesystem::path& run_dir);
 
-// The records of a log in order; every seal is checked to hold.
+// Returns the records of a log in order, after checking every seal.
 std::vector<nlohmann::ordered_json> records_of(const std::string& log);
 
 }  // namespace tessera::trainer::test

@@ -1,4 +1,4 @@
-// The log that the program leaves of a run: its records, what they say, where they go.
+// The log that the program leaves of a run: its records, what they say, and where they go.
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -94,7 +94,7 @@ TEST_CASE("a run that shares its CPU says what share of it it got") {
   const TemporaryFolder folder;
   sweep::RunSpec spec = small_spec(folder.path());
   spec.point.steps = 3000;
-  // One CPU for the trainer and for a process that only spins.
+  // The trainer shares one CPU with a process that only spins.
   cpu_set_t before;
   REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
   cpu_set_t one;

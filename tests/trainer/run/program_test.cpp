@@ -1,4 +1,4 @@
-// The program as a user and a scheduler meet it: flags, specifications, signals, exit codes.
+// The program as users and schedulers see it: flags, specifications, signals, exit codes.
 #include "tests/trainer/run/program.h"
 
 #include <doctest/doctest.h>
@@ -102,7 +102,7 @@ TEST_CASE("a self-test begins at the case that is asked for") {
   CHECK(all.exit_code == 0);
   const ProgramResult some = begun_at("40");
   CHECK(some.exit_code == 0);
-  // The same cases but for the first 39, each in two dtypes; the last line has a time.
+  // The same cases except the first 39, each in two dtypes; the last line has a time.
   const auto checks = [](const ProgramResult& result) {
     return result.out.substr(0, result.out.find("operations: "));
   };
@@ -137,7 +137,7 @@ TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer
     spec.point.steps = 900000;
     const ProgramResult result = run_trainer(
         {.arguments = {"--spec", "-"}, .input = run_spec_json(spec), .signal = signal, .when = [&] {
-           // Some step records are there.
+           // Waits until there are some step records.
            std::error_code ignored;
            const auto log = folder / "log.1.0.0.jsonl";
            return std::filesystem::file_size(log, ignored) > 6000 && !ignored;
@@ -227,13 +227,14 @@ TEST_CASE("what the trainer can do and what the machine reaches are JSON") {
   CHECK(json.at("devices") == Json::array({"cpu"}));
   CHECK(json.at("precisions") == Json::array({"fp32", "amp_bf16"}));
   CHECK(json.at("log_schema") == 1);
-  // What it computes on a GPU it says wherever it is asked: nothing if it was built without CUDA.
+  // Capabilities name what it computes on a GPU on every machine; nothing if it was built without
+  // CUDA.
   const Json on_gpus{
       {"precisions", {"fp32", "tf32", "amp_bf16"}}, {"sharding", {"NO_SHARD"}}, {"max_ranks", 1}};
   CHECK(json.at("gpu") == (json.at("cuda").contains("toolkit") ? on_gpus : Json()));
   CHECK(json.at("operations").size() >= 17);
   for (const char* key : {"cpu", "blas"}) CHECK(json.at(key).is_string());
-  // Whatever the library knows of this CPU, it runs kernels of its vector width.
+  // Whether or not the library knows this CPU, it runs kernels of the CPU's vector width.
   const auto blas = json.at("blas").get<std::string>();
   if (json.at("vector_isa") != "x86-64-v2" && std::getenv("OPENBLAS_CORETYPE") == nullptr)
     CHECK(blas.find("Prescott") == std::string::npos);

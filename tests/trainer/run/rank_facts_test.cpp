@@ -1,4 +1,4 @@
-// What ranks find out about each other, and what follows from it.
+// What ranks find out about each other, and what follows from that.
 #include <doctest/doctest.h>
 
 #include <thread>
@@ -91,7 +91,7 @@ TEST_CASE("ranks that may use the same CPUs and memory share them") {
   CHECK(cpus_of({facts("a", 0)}, 0) == all);
   CHECK(cpus_of({facts("a", 0), facts("a", 0), facts("b", 1)}, 1) == std::max(1, all / 2));
   CHECK(cpus_of({facts("a", 0), facts("a", 0), facts("b", 1)}, 2) == all);
-  // A scheduler has bound them.
+  // The scheduler has bound the ranks to CPUs.
   CHECK(cpus_of({facts("a", 0, "0-3"), facts("a", 0, "4-7")}, 0) == all);
 
   CHECK(memory_of_rank({facts("a", 0)}) == 64'000);
@@ -109,7 +109,7 @@ TEST_CASE("a rank listens where ranks of another node reach it") {
   CHECK(host_of({here, here}, 1) == "127.0.0.1");
   here.addresses = {"192.0.2.77", "127.0.0.1"};
   RankFacts there = facts("b", 1);
-  // All of 127.0.0.0/8 is reached from 127.0.0.1. An address that both have says nothing.
+  // 127.0.0.1 reaches all of 127.0.0.0/8. An address that both machines have says nothing.
   there.addresses = {"192.0.2.77", "127.0.0.9"};
   CHECK(host_of({here, there}, 0) == "127.0.0.1");
   there.addresses = {"no address"};

@@ -1,4 +1,4 @@
-// Settings of a point that change how the engine trains, through the program: what its log says.
+// Settings of a point that change how the engine trains, as the program's log shows them.
 #include <doctest/doctest.h>
 
 #include "lib/base/file.h"
@@ -63,7 +63,7 @@ TEST_CASE("offload, FULL and recompute of some blocks are logged, and train alik
   CHECK(some.effective.at("activation_checkpointing") == "full");
   CHECK(some.effective.at("recompute") == "full first-1");
   CHECK(some.footer.at("loss_last") == plain.footer.at("loss_last"));
-  // One block of two is computed again.
+  // One of two blocks is recomputed.
   const Logged all = train_with(
       [](sweep::RunSpec& spec) { spec.point.activation_checkpointing = Checkpointing::full; });
   const auto more = [&](const Logged& logged) {

@@ -22,7 +22,7 @@ void* operator new(std::size_t bytes) {
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-// std::stable_sort's.
+// std::stable_sort calls this one.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++count;
   return std::malloc(bytes);
@@ -39,7 +39,7 @@ void operator delete(void* memory, std::size_t) noexcept {
 
 #else
 
-// glibc's own names of its heap; operator new calls malloc.
+// glibc's own names of its heap functions; operator new calls malloc.
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);

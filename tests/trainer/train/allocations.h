@@ -1,11 +1,12 @@
-// Counts what is taken from the heap by this program.
+// Counts this program's heap allocations.
 #pragma once
 
 namespace tessera::trainer::test {
 
-// Calls of malloc, calloc, realloc, aligned_alloc and operator new so far, by any thread, without
-// OpenBLAS's own: a table of jobs of 512 KiB for each product on more than one thread, taken and
-// given back within it. Under a sanitizer, which has a heap of its own, of operator new alone.
+// Returns the calls of malloc, calloc, realloc, aligned_alloc and operator new so far, by any
+// thread. OpenBLAS's own do not count: for each GEMM on more than one thread it takes a table of
+// jobs of 512 KiB and gives it back. Under a sanitizer, which has its own heap, only operator new
+// is counted.
 long allocations();
 
 }  // namespace tessera::trainer::test

@@ -12,7 +12,7 @@ namespace tessera::trainer::test {
 
 namespace {
 
-// What a device was asked to allocate; else hands everything on.
+// A device that records what it is asked to allocate and forwards everything.
 class Asked : public Device {
  public:
   explicit Asked(Device& inner) : inner_(inner) {}
@@ -78,8 +78,8 @@ TEST_CASE(
 
 namespace {
 
-// As a GPU that runs operations to load their kernels and times products in its memory: prepare
-// leaves NaN in all of it.
+// Leaves NaN in all of the pools in prepare, as a GPU may, which runs operations to load their
+// kernels and times GEMMs in its memory.
 class Scribbling final : public Asked {
  public:
   explicit Scribbling(Device& inner) : Asked(inner) {}

@@ -1,4 +1,4 @@
-// What must not depend on how a step is cut, and what must not happen in one.
+// Results that must not depend on how a step is split, and things that must not happen in a step.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -54,7 +54,8 @@ TEST_CASE("whatever is computed again, the bits are those of keeping all") {
         Training again(setup);
         const std::int64_t saved =
             none.engine.plan().total_bytes() - again.engine.plan().total_bytes();
-        // What only the last block makes again is there anyway when memory is needed most.
+        // Recomputing only the last block saves nothing: its buffers exist when memory is needed
+        // most.
         CHECK(saved >= (mask == masks[3] ? 0 : 1));
         again.run(3);
         for (std::size_t step = 0; step < 3; ++step) {
@@ -63,11 +64,12 @@ TEST_CASE("whatever is computed again, the bits are those of keeping all") {
         }
         CHECK(same_bits(none.all("grad"), again.all("grad")));
         CHECK(same_bits(none.all("master"), again.all("master")));
-        // Selective blocks compute no matrix product again.
+        // Selective blocks recompute no GEMM.
         const StepCost cost = again.engine.step_cost();
         CHECK(cost.executed == doctest::Approx(none.engine.step_cost().executed + cost.recomputed));
         CHECK((cost.recomputed > 0) == (std::ranges::find(mask, Keep::input) != mask.end()));
-        // By the formula, but for attention, of which the device computes half the square.
+        // Expected FLOPs by the formula, except attention, of which the device computes half the
+        // square.
         const memory::Config& config = again.engine.config();
         const auto blocks = std::ranges::count(mask, Keep::input);
         const double half_square = 2.0 * static_cast<double>(model::attention_width(config.shape) *
@@ -84,7 +86,7 @@ TEST_CASE("whatever is computed again, the bits are those of keeping all") {
 
 namespace {
 
-// As GPT-2's, with an MLP that products can do the activation of.
+// A set-up like GPT-2's, with an MLP whose activation can be a GEMM's epilogue.
 Setup gpt2_setup(Precision precision, bool fused) {
   Setup setup = small_setup();
   setup.memory.shape.activation = model::Activation::gelu_tanh;
@@ -120,7 +122,8 @@ TEST_CASE("products that do a GELU train as the activation on its own does") {
       apart.run(3);
       fused.run(3);
       if (precision == Precision::fp32) {
-        // Nothing is rounded between a product and its activation: the CPU's bits are the same.
+        // Nothing is rounded between a GEMM and its epilogue's activation, so the CPU's bits are
+        // the same.
         CHECK(same_bits(fused.all("grad"), apart.all("grad")));
         CHECK(same_bits(fused.all("master"), apart.all("master")));
         continue;
@@ -208,7 +211,7 @@ TEST_CASE("frozen parameters stay, all others train as if nothing were frozen") 
       const auto values = [](Training& training, const Tensor& tensor) {
         return training.engine.read(tensor);
       };
-      // Weights of a frozen matrix are those that a trained one begins with.
+      // A frozen matrix keeps the weights that a trained one begins with.
       const Memory& memory = some.engine.memory();
       const auto frozen_bytes = [&] {
         const Tensor flat = memory.flat(2, "frozen");
@@ -264,7 +267,8 @@ TEST_CASE("48 sequences by 11 equal one batch of 48") {
   CHECK(parts.samples[0].loss == doctest::Approx(whole.samples[0].loss).epsilon(1e-6));
   CHECK(parts.samples[0].grad_norm == doctest::Approx(whole.samples[0].grad_norm).epsilon(1e-6));
   CHECK(relative_error(parts.all("grad"), whole.all("grad")) < 1e-6);
-  // The whole differs from one without its last sequences, so the test would see them missing.
+  // The whole batch must differ from one without its last sequences, otherwise the test could not
+  // see them missing.
   setup.memory.device_batch = 44;
   Training fewer(setup);
   fewer.run(1);
@@ -365,6 +369,6 @@ TEST_CASE("step seconds add up to the span of the loop") {
     CHECK(sample.data_wait_s <= sample.seconds);
     sum += sample.seconds;
   }
-  // Events: start is 4, the ends turn in 0 to 3; the fifth step's is 1.
+  // Events: start is 4, step ends rotate over 0 to 3; the fifth step's is 1.
   CHECK(sum == doctest::Approx(training.device->seconds(4, 1)));
 }

@@ -11,7 +11,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// The CPU device, but for the time that lies between two events.
+// The CPU device, except for the time between two events.
 class SetClock final : public Device {
  public:
   explicit SetClock(double step_s) : step_s_(step_s) {}
@@ -90,7 +90,7 @@ TEST_CASE("exact steps are exact on the same clock, and the first measured one i
   const Followed run = follow(exact_pace(8, 3), 0.25);
   CHECK(runlog::statistics(run.samples).warmup == 3);
   CHECK(runlog::statistics(run.samples).measured == 5);
-  // Two are on the way: the fourth step has not begun.
+  // Two steps are in flight: the fourth step has not begun.
   CHECK(run.taken_before_measuring <= 3);
   CHECK(run.taken_before_measuring >= 1);
   CHECK(follow(exact_pace(2, 0), 0.25).taken_before_measuring == 0);

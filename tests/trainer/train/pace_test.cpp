@@ -1,4 +1,4 @@
-// When a run has warmed up and measured enough, by durations that the test gives.
+// When a run has warmed up and measured enough, for durations that the test gives.
 #include "trainer/train/pace.h"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ struct Counts {
   bool operator==(const Counts&) const = default;
 };
 
-// As the loop does it: at most two steps ahead, all that were begun are taken.
+// Follows the rules as the loop does: at most two steps ahead, and every step that began is taken.
 template <class Duration>
 Counts follow(const PaceRules& rules, Duration duration) {
   Pace pace(rules);
@@ -62,7 +62,7 @@ TEST_CASE("without minima the steps are those asked for, whatever they take") {
 }
 
 TEST_CASE("steps that are long enough are not extended on a GPU") {
-  // 10 x 1 s are over 5 s, 20 x 1 s over 15 s.
+  // 10 steps of 1 s are over 5 s, 20 of them over 15 s.
   const Counts counts = follow_each(gpu_pace(30, 10), 1.0);
   CHECK(counts.warmup == 10);
   CHECK(counts.measured == 20);
@@ -70,7 +70,7 @@ TEST_CASE("steps that are long enough are not extended on a GPU") {
 }
 
 TEST_CASE("short steps are extended to 5 s of warm-up and 15 s measured, two steps over at most") {
-  // An eighth of a second is exact in binary: sums are, too.
+  // An eighth of a second is exact in binary, so sums are exact too.
   const Counts counts = follow_each(gpu_pace(30, 10), 0.125);
   CHECK(counts.warmup == 40);
   CHECK(counts.warmup_s == 5);
@@ -90,7 +90,7 @@ TEST_CASE("a run of 2,000 steps at most keeps a quarter of them as warm-up") {
   const Counts counts = follow_each(gpu_pace(30, 10), 1e-4);
   CHECK(counts.warmup == 500);
   CHECK(counts.measured == 1500);
-  // More were asked for: they are not cut, and all that were asked for are measured.
+  // More steps were asked for than the maximum: none is cut, and all of them are measured.
   const Counts many = follow_each(gpu_pace(3000, 2990), 1e-4);
   CHECK(many.warmup == 2990);
   CHECK(many.measured == 10);

@@ -1,4 +1,4 @@
-// A profile of real steps: what is counted, and that training does not notice.
+// A profile of real steps: what it counts, and that training is unchanged.
 #include "trainer/train/profile.h"
 
 #include <doctest/doctest.h>
@@ -78,7 +78,7 @@ TEST_CASE("every operation of the profiled steps is counted under its phase, no 
   CHECK(counted_flops == doctest::Approx(kProfiledSteps * run.engine.step_cost().executed));
   CHECK(seconds <= profile->seconds);
 
-  // Everything runs in one row on a CPU: the shares are of one whole.
+  // On a CPU everything runs in one stream, so the shares add up to one.
   const runlog::Budget shares = budget(*profile);
   CHECK(shares.gemm > 0);
   CHECK(shares.attention > 0);
@@ -100,7 +100,7 @@ TEST_CASE("steps that are profiled are steps like any other") {
   const Tensor masters = plain.engine.memory().flat(1, "master");
   CHECK(same_bits(profiled.engine.read(profiled.engine.memory().flat(1, "master")),
                   plain.engine.read(masters)));
-  // The samples hold what was measured, nothing else.
+  // The samples hold the measured steps and nothing else.
   CHECK(profiled.samples.size() == 2);
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("the table and the records hold means of a step") {
   CHECK(table.find("\ndata wait                                   250.000 ms    12.5 %\n") !=
         std::string::npos);
 
-  // Streams beside each other: nothing is left, and nothing is negative.
+  // If streams overlap, nothing is left over, and nothing is negative.
   profile.operations[0].seconds = 10;
   CHECK(budget(profile).other == 0);
   CHECK(budget(profile).gemm == 2.5);

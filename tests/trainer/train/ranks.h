@@ -1,4 +1,4 @@
-// Small trainings on several ranks of one process, a thread each.
+// Small trainings on several ranks of one process, one thread each.
 #pragma once
 
 #include <exception>
@@ -10,8 +10,8 @@
 
 namespace tessera::trainer::test {
 
-// Calls `body(rank, communicator)` on a thread for each rank and waits; the first exception of a
-// rank comes out.
+// Calls `body(rank, communicator)` on a thread for each rank and waits. Rethrows the first
+// exception of a rank.
 inline void on_ranks(int ranks, const std::function<void(int, Communicator&)>& body) {
   auto communicators = threads_communicators(ranks);
   std::vector<std::exception_ptr> faults(static_cast<std::size_t>(ranks));
@@ -20,7 +20,7 @@ inline void on_ranks(int ranks, const std::function<void(int, Communicator&)>& b
     threads.emplace_back([&, rank] {
       const auto index = static_cast<std::size_t>(rank);
       try {
-        // Destroyed with the exception in flight, so that the others are released.
+        // It is destroyed while the exception is in flight, so that the other ranks are released.
         const std::unique_ptr<Communicator> own = std::move(communicators[index]);
         body(rank, *own);
       } catch (...) {
@@ -34,7 +34,7 @@ inline void on_ranks(int ranks, const std::function<void(int, Communicator&)>& b
   }
 }
 
-// What a rank had after its steps.
+// What a rank holds after its steps.
 struct RankResult {
   std::vector<float> masters, gradients, losses, norms;
 };
@@ -65,7 +65,7 @@ inline RankResult train_rank(Engine& engine, std::int64_t steps) {
   return result;
 }
 
-// `setup` is that of the whole global batch; each rank takes its equal part.
+// Trains. `setup` is that of the whole global batch; each rank takes its equal part.
 inline std::vector<RankResult> train_ranks(Setup setup, int ranks, std::int64_t steps) {
   setup.memory.world = ranks;
   setup.memory.device_batch /= ranks;

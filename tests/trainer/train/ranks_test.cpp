@@ -1,4 +1,5 @@
-// NO_SHARD over several ranks: the same training as on one, and what each mode sends between them.
+// NO_SHARD over several ranks: the same training as on one rank, and what each mode sends between
+// them.
 #include "tests/trainer/train/ranks.h"
 
 #include <doctest/doctest.h>
@@ -29,8 +30,8 @@ float rounded_to_bf16(float x) {
   return std::bit_cast<float>((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000U);
 }
 
-// Half of the gradient of one rank's half of the batch, trained on alone for a step: what that rank
-// sends, since a factor of two changes no rounding.
+// Returns what a rank sends: half of the gradient of its half of the batch. It is trained on alone
+// for a step; a factor of two changes no rounding.
 std::vector<float> sent_by(int rank, Setup setup) {
   setup.memory.device_batch /= 2;
   setup.memory.microbatch = setup.memory.device_batch;
@@ -64,7 +65,7 @@ TEST_CASE("ranks that share a batch train as one rank does, and all alike") {
           CHECK(same_bits(rank.masters, all[0].masters));
           CHECK(rank.losses == all[0].losses);
         }
-        // In bf16, microbatches of other sizes round elsewhere.
+        // In bf16, microbatches of different sizes round differently.
         const bool is_f32 = precision == Precision::fp32;
         CHECK(all[0].losses[0] == doctest::Approx(one.samples[0].loss).epsilon(1e-6));
         CHECK(relative_error(all[0].gradients, one.all("grad")) < (is_f32 ? 1e-5 : 2e-2));
@@ -75,8 +76,8 @@ TEST_CASE("ranks that share a batch train as one rank does, and all alike") {
 }
 
 TEST_CASE("20 steps on 2 and 4 ranks stay within the bounds of one rank's") {
-  // ||theta - theta_one|| / ||theta_one - theta_0|| by unit. The bias of keys moves all scores of a
-  // query alike: its true gradient is 0, and what AdamW makes of its noise is left out.
+  // ||theta - theta_one|| / ||theta_one - theta_0|| by unit. It leaves out the bias of keys, which
+  // shifts all scores of a query alike: its true gradient is 0, and AdamW only amplifies noise.
   constexpr std::int64_t kSteps = 20;
   const Setup setup = setup_of(12, 5);
   const auto masters = [](Engine& engine) {
@@ -150,7 +151,7 @@ TEST_CASE("ranks that are told to stop at different moments end behind the same 
       const std::unique_ptr<Device> device = cpu_device(1);
       const TokenSource tokens = synthetic_tokens(setup.seed, setup.memory.shape.vocab);
       std::atomic<int>& stop = stops[static_cast<std::size_t>(rank)];
-      // Row 0 is rank 0's and comes before its first microbatch, row 3 is rank 1's second.
+      // Row 0 is in rank 0's first microbatch, row 3 in rank 1's second.
       Engine engine(*device, communicator, setup,
                     [&](std::int64_t step, std::int64_t row, std::span<std::int32_t> out) {
                       if (step == 5 && row == 0) stop = first;
@@ -181,7 +182,7 @@ TEST_CASE("gradients travel in f32, under PURE rounded once before and once afte
     const RankResult got = train_ranks(setup, 2, 1)[0];
     REQUIRE(got.gradients.size() == first.size());
     std::size_t wrong = 0;
-    std::size_t telling = 0;  // where DEFAULT and PURE differ
+    std::size_t telling = 0;  // elements in which DEFAULT and PURE differ
     for (std::size_t i = 0; i < first.size(); ++i) {
       const float exact = first[i] + second[i];
       const float pure = rounded_to_bf16(rounded_to_bf16(first[i]) + rounded_to_bf16(second[i]));

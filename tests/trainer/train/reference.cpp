@@ -51,7 +51,7 @@ Setup setup_of(const nlohmann::json& shape) {
   return setup;
 }
 
-// "block.1.qkv.weight" -> unit 2, "qkv.weight".
+// Splits "block.1.qkv.weight" into unit 2 and "qkv.weight".
 void take_name(const std::string& name, std::int64_t layers, ReferenceParameter& parameter) {
   const std::string prefix = "block.";
   if (!name.starts_with(prefix)) {

@@ -1,4 +1,4 @@
-// What PyTorch computed for tiny decoders (tests/reference/make_fixtures.py).
+// PyTorch's results for tiny decoders (tests/reference/make_fixtures.py).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ std::vector<Reference> read_references();
 // Gives the engine the reference's weights.
 void set_weights(Engine& engine, const Reference& reference);
 
-// The rows of a parameter's tensor that the model has, without padding.
+// Returns the rows of a parameter's tensor that the model uses, without padding.
 std::vector<float> used_rows(Engine& engine, const Tensor& tensor, std::size_t elements);
 
 }  // namespace tessera::trainer::test

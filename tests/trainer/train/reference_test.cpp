@@ -1,4 +1,4 @@
-// Against PyTorch in float64. Bounds are norm-wise per tensor.
+// The trainer against PyTorch in f64. Bounds are norm-wise per tensor.
 #include "tests/trainer/train/reference.h"
 
 #include <doctest/doctest.h>
@@ -19,13 +19,13 @@ struct Bounds {
   double loss, gradient, curve, change;
 };
 
-// Not with rotary positions, where its effect depends on the distance.
+// With rotary positions the bias of keys has an effect, which depends on the distance.
 bool key_bias_is_without_effect(const Reference& reference) {
   return reference.setup.memory.shape.positions != model::Positions::rope;
 }
 
-// The bias of keys moves all scores of a query alike, so its true gradient is 0: what is there is
-// rounding, to be compared with the gradient of the bias of queries.
+// The bias of keys shifts all scores of a query alike, so its true gradient is 0. What is there is
+// rounding, which is compared with the gradient of the bias of queries.
 double key_bias_error(const Reference& reference, const std::vector<float>& ours,
                       const std::vector<float>& theirs) {
   const model::Shape& shape = reference.setup.memory.shape;
@@ -49,7 +49,7 @@ std::vector<float> without_keys(const Reference& reference, std::vector<float> b
   return bias;
 }
 
-// Largest errors of one training.
+// The largest errors of a training run.
 struct Errors {
   double loss = 0, gradient = 0, key_bias = 0, curve = 0, norm = 0, change = 0;
   std::string worst_gradient;
@@ -152,8 +152,8 @@ TEST_CASE("f32 training follows PyTorch: loss, gradients, 20 steps") {
   }
 }
 
-// bf16 has 8 bits: weights and activations are off by 2^-9, gradients of the first layers by some
-// of that; the change of a parameter after few steps of AdamW is a matter of signs.
+// bf16 has 8 bits: weights and activations are off by 2^-9, gradients of the first layers by a few
+// times that. After few steps of AdamW the change of a parameter depends on signs of gradients.
 TEST_CASE("bf16 training stays near PyTorch's float64") {
   constexpr Bounds kBounds{.loss = 1e-3, .gradient = 5e-2, .curve = 2e-3, .change = 5e-2};
   double low = 0;
@@ -164,7 +164,7 @@ TEST_CASE("bf16 training stays near PyTorch's float64") {
         check(reference, {.precision = Precision::amp_bf16, .mixed = MixedPrecision::full}, kBounds)
             .gradient;
   }
-  // An f32 residual stream is nearer.
+  // An f32 residual stream comes nearer.
   CHECK(full < 0.9 * low);
 }
 

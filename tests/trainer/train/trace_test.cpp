@@ -1,4 +1,4 @@
-// The lives that the memory plan gives its buffers, against what operations really touch.
+// The lifetimes that the memory plan gives its buffers, against what operations really touch.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ using namespace tessera::trainer::test;
 
 namespace {
 
-// Follows the work of a step through the pools: who wrote each unit of bytes last.
+// Follows the work of a step through the pools and records who wrote each unit of bytes last.
 class Tracer {
  public:
   explicit Tracer(const Memory& memory) : memory_(memory) {
@@ -27,7 +27,7 @@ class Tracer {
                                 -1);
   }
 
-  // As if written from outside: weights, scalars, the batch.
+  // Marks a buffer as written from outside: weights, scalars, the batch.
   void fill(const std::string& name) {
     const memory::Buffer& buffer = memory_.plan().buffer(name);
     mark(buffer, buffer.offset, buffer.bytes);
@@ -51,11 +51,11 @@ class Tracer {
     }
   }
 
-  // "gemm at tick 3 reads ...", the first only.
+  // Returns the first fault: "gemm at tick 3 reads ...".
   const std::string& fault() const { return fault_; }
 
  private:
-  static constexpr std::size_t kBytes = 4;  // of one mark
+  static constexpr std::size_t kBytes = 4;  // of a mark
   struct PoolMarks {
     const std::byte* base = nullptr;
     std::vector<int> owner;
@@ -72,7 +72,7 @@ class Tracer {
     return pools_[static_cast<std::size_t>(buffer.pool)];
   }
 
-  // The live buffer that holds the range, or nullptr.
+  // Returns the live buffer that holds the range, or nullptr.
   const memory::Buffer* live(std::span<const std::byte> range, int tick) {
     for (const memory::Buffer& buffer : memory_.plan().buffers) {
       if (tick < buffer.first || buffer.last < tick) continue;
@@ -122,7 +122,7 @@ class Tracer {
   std::string fault_;
 };
 
-// Two microbatches and an update on `memory`'s plan.
+// Traces two microbatches and an update on `memory`'s plan.
 std::string fault_of_a_step(const Memory& memory) {
   Tracer tracer(memory);
   tracer.follow(initial_operations(memory, 17));
@@ -196,7 +196,7 @@ TEST_CASE("recompute issues the very operations of the forward pass") {
     CHECK(kinds_again.size() == 3);
     for (auto& [unit, kinds] : kinds_again) {
       std::vector<std::size_t> expected = kinds_forward[unit];
-      expected.pop_back();  // the last product's result is not needed
+      expected.pop_back();  // nobody needs the last GEMM's result
       CHECK(kinds == expected);
     }
   }

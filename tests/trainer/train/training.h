@@ -25,7 +25,7 @@ inline model::Shape small_shape() {
 
 enum class Shape : std::uint8_t { mpt, llama };
 
-// RMSNorm, rotary positions, SwiGLU, one head of keys, a head of its own.
+// Makes a shape with RMSNorm, rotary positions, SwiGLU, one kv head and an untied head.
 inline void make_llama(model::Shape& shape) {
   shape.norm = model::Norm::rmsnorm;
   shape.positions = model::Positions::rope;
@@ -46,7 +46,7 @@ inline Setup small_setup() {
           .seed = 17};
 }
 
-// A device and an engine on it, and what its steps gave.
+// A device with an engine on it, and the results of its steps.
 struct Training {
   explicit Training(const Setup& setup, int threads = 1)
       : Training(setup, synthetic_tokens(setup.seed, setup.memory.shape.vocab), threads) {}
@@ -54,13 +54,13 @@ struct Training {
       : Training(on(threads, setup), std::move(source), cpu_device(threads)) {}
   Training(const Setup& setup, TokenSource source, std::unique_ptr<Device> on_device)
       : device(std::move(on_device)), engine(*device, *communicator, setup, std::move(source)) {}
-  // The setup, planned for so many threads.
+  // Returns the set-up, planned for so many threads.
   static Setup on(int threads, Setup setup) {
     setup.memory.target.threads = threads;
     return setup;
   }
 
-  // Once.
+  // Trains; call it once.
   LoopEnd run(std::int64_t steps) {
     samples.reserve(static_cast<std::size_t>(steps));
     return train(engine, steps, 0, stop, samples, [](const runlog::StepSample&) {});
@@ -88,7 +88,7 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// ||a - b|| / ||b||
+// Returns ||a - b|| / ||b||.
 double relative_error(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace tessera::trainer::test
