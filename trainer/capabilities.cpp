@@ -4,11 +4,11 @@
 
 #include "lib/base/error.h"
 #include "lib/base/process.h"
+#include "lib/base/version.h"
 #include "lib/model/settings.h"
 #include "lib/runlog/record.h"
 #include "trainer/comm/gloo/gloo.h"
 #include "trainer/device/gpu.h"
-#include "trainer/run/version.h"
 
 namespace tessera::trainer {
 

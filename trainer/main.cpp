@@ -16,6 +16,7 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/numbers.h"
+#include "lib/base/version.h"
 #include "lib/cli/cli_error.h"
 #include "lib/cli/program.h"
 #include "lib/point/memory_need.h"
@@ -30,7 +31,6 @@
 #include "trainer/run/accept.h"
 #include "trainer/run/run.h"
 #include "trainer/run/run_device.h"
-#include "trainer/run/version.h"
 #include "trainer/selftest/selftest.h"
 
 namespace {
@@ -266,8 +266,7 @@ int run(int argc, char** argv) {
                  "case, as told on stderr");
   auto* threads_flag = app.add_option(
       "--threads", threads, "threads of --measure-peak, --bench-ops and --selftest (default 1)");
-  app.set_version_flag("--version",
-                       fmt::format("trainer {} {}", trainer::kVersion, trainer::kCommit));
+  app.set_version_flag("--version", version_line("trainer"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

@@ -18,9 +18,9 @@
 #include "collect/writer_markdown.h"
 #include "collect/writer_mosaic.h"
 #include "lib/base/error.h"
+#include "lib/base/version.h"
 #include "lib/cli/cli_error.h"
 #include "lib/cli/program.h"
-#include "lib/cli/version.h"
 #include "lib/ledger/state.h"
 #include "lib/point/identity.h"
 
@@ -298,7 +298,7 @@ int run(int argc, char** argv) {
   CLI::App app{
       "Reads the run logs of a project and writes results.csv and results.md with MFU and HFU.",
       "collect"};
-  app.set_version_flag("--version", cli::version_line("collect"));
+  app.set_version_flag("--version", version_line("collect"));
   Options options;
   app.add_option("places", options.places, "A project (default: the last one used), or folders")
       ->type_name("PROJECT|DIR");

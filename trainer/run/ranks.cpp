@@ -13,8 +13,8 @@
 #include "lib/base/file.h"
 #include "lib/base/numbers.h"
 #include "lib/base/process.h"
+#include "lib/base/version.h"
 #include "trainer/launch/sockets.h"
-#include "trainer/run/version.h"
 
 namespace tessera::trainer {
 

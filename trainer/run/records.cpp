@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "trainer/run/version.h"
+#include "lib/base/version.h"
 
 namespace tessera::trainer {
 

@@ -11,8 +11,8 @@
 #include "apps/submit/cli/submission_flags.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
+#include "lib/base/version.h"
 #include "lib/cli/cli_error.h"
-#include "lib/cli/version.h"
 #include "lib/point/identity.h"
 #include "lib/sweep/duration.h"
 
@@ -151,7 +151,7 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
   SubmissionFlags submission;
   FoundryFlags foundry;
   CLI::App app("Plans a sweep of training benchmarks, and with --RUN submits it.", "submit");
-  app.set_version_flag("--version", cli::version_line("submit"));
+  app.set_version_flag("--version", version_line("submit"));
   app.allow_extras();
   declare_grid(app, grid);
   declare_submission(app, request, submission);

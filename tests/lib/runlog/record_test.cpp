@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+
+#include "lib/base/version.h"
+
 using namespace tessera::runlog;
 
 TEST_CASE("log file names say attempt, restart and rank, and nothing else is one") {
@@ -25,4 +29,10 @@ TEST_CASE("every status and kind has a name of its own") {
   CHECK(tessera::from_text<Status>("start-fail") == Status::start_fail);
   CHECK(tessera::all_names<Status>().size() == 17);
   CHECK(tessera::all_names<Kind>().size() == 11);
+}
+
+TEST_CASE("the version moves with the log schema") {
+  const std::string version = tessera::kVersion;
+  CHECK(version.starts_with("0." + std::to_string(kSchema) + "."));
+  CHECK(tessera::version_line("trainer").starts_with("trainer " + version));
 }
