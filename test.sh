@@ -13,7 +13,7 @@ names=()
 for argument in "$@"; do
   case "$argument" in
     --all) all=true ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '/^# Builds/,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "test.sh: unknown option '$argument'; --all, or names of tests" >&2; exit 2 ;;
     *) names+=("$argument") ;;
   esac
@@ -89,6 +89,9 @@ clang-format-19 --dry-run --Werror "${sources[@]}"
 
 begin_step "layers"
 scripts/check-layers.py
+
+begin_step "docs"
+scripts/check-docs.py
 
 begin_step "clang-tidy on changed files"
 scripts/tidy.sh changed

@@ -17,7 +17,7 @@ die() { echo "slurm_jobs: $*" >&2; exit 1; }
 is_count() { [[ $1 =~ ^[1-9][0-9]{0,5}$ ]]; }
 is_seconds() { [[ $1 =~ ^(0|[1-9][0-9]{0,2})$ ]]; }
 
-case ${1:-} in -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '2,/^set /{/^set /d;/SPDX/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;; esac
 jobs=${1:-1000} in_flight=${2:-64} wait_s=${3:-10}
 [ $# -le 3 ] && is_count "$jobs" && is_count "$in_flight" && is_seconds "$wait_s" ||
   die "takes JOBS and IN_FLIGHT, numbers from 1, and WAIT_S, from 0"

@@ -29,7 +29,7 @@ SECONDS=0
 
 fail() { echo "gpu-check.sh: $*" >&2; exit 2; }
 case ${1:-} in
-  -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,/^set/{/SPDX/d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
   correct) budget=200 ;;
   bench) budget=320 ;;
   pytorch) budget=240 ;;

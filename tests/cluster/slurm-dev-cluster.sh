@@ -346,5 +346,5 @@ case ${1:-} in
   resume) start_daemon "${2:?which}" ;;
   env) print_env ;;
   status) status ;;
-  *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 2 ;;
+  *) sed -n '2,/^set /{/^set /d;/SPDX/d;s/^# \{0,1\}//;p}' "$0"; exit 2 ;;
 esac
