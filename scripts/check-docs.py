@@ -26,7 +26,7 @@ INLINE_CODE = re.compile(r"(`+)(.+?)\1", re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*$")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]*")
-VERB = re.compile(r"(?:^\s*|&& |; )(?:\$ )?(?:[\w./-]+/)?(submit|collect)\s+([a-z]+)(?=\s|$)")
+VERB = re.compile(r"(?:^\s*|&& |; )(?:\$ )?(?:[\w./-]+/)?(submit|collect|trainer)\s+([a-z-]*[a-z])(?=\s|$)")
 # docs/x.md or [..](x.md), then "Heading" or a section number; comments may break the line in between.
 BREAK = r"[\s/#*]*"
 REFERENCE = re.compile(r"([\w./-]+\.md)(?:#([\w-]+))?`?\)?(?:," + BREAK + r'(?:"([^"\n]+)"|section (\d+)))?')
@@ -91,8 +91,9 @@ class Check:
                         if path.endswith(CODE_ENDINGS) and path != "scripts/check-docs.py"}
         ours = [text for path, text in self.sources.items() if not path.startswith("tests/")]
         self.flags = set(FLAG.findall("\n".join(ours))) | FOREIGN_FLAGS
-        self.programs = {name: "\n".join(text for path, text in self.sources.items() if path.startswith(f"apps/{name}/"))
-                         for name in ("submit", "collect")}
+        self.programs = {name: "\n".join(text for path, text in self.sources.items() if path.startswith(rooms))
+                         for name, rooms in (("submit", ("apps/submit/", "lib/cli/")), ("collect", ("apps/collect/", "lib/cli/")),
+                                             ("trainer", ("trainer/", "lib/cli/")))}
         self.faults = []
 
     def fault(self, path, line, what, fix):
