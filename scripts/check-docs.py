@@ -26,7 +26,7 @@ INLINE_CODE = re.compile(r"(`+)(.+?)\1", re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*$")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]*")
-VERB = re.compile(r"(?:^\s*|&& |; )(?:\$ )?(?:[\w./-]+/)?(submit|collect|trainer)\s+([a-z-]*[a-z])(?=\s|$)")
+VERB = re.compile(r"(?:^\s*|&& |; )(?:\$ )?(?:[\w./-]+/)?(submit|collect|trainer)\s+([a-z]+(?:-[a-z]+)*)(?=\s|$)")
 # docs/x.md or [..](x.md), then "Heading" or a section number; comments may break the line in between.
 BREAK = r"[\s/#*]*"
 REFERENCE = re.compile(r"([\w./-]+\.md)(?:#([\w-]+))?`?\)?(?:," + BREAK + r'(?:"([^"\n]+)"|section (\d+)))?')
