@@ -1,6 +1,7 @@
 #include "trainer/launch/wire.h"
 
 #include <fmt/format.h>
+#include <sodium/crypto_shorthash_siphash24.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -70,11 +71,19 @@ bool begins(std::string_view whole, std::string_view begin) {
   return whole.substr(0, count) == begin.substr(0, count);
 }
 
+// Without the key nobody can compute or guess the hash of a message.
+std::string hash_of(const Token& key, const std::string& message) {
+  static_assert(sizeof(Token) == crypto_shorthash_siphash24_KEYBYTES);
+  std::string hash(crypto_shorthash_siphash24_BYTES, '\0');
+  crypto_shorthash_siphash24(reinterpret_cast<std::uint8_t*>(hash.data()),
+                             reinterpret_cast<const std::uint8_t*>(message.data()), message.size(),
+                             key.data());
+  return hash;
+}
+
 std::string keyed(const Token& token, std::string_view label, std::string_view first,
                   std::string_view second) {
-  std::string out;
-  put(out, siphash(token, std::string(label) + std::string(first) + std::string(second)));
-  return out;
+  return hash_of(token, std::string(label) + std::string(first) + std::string(second));
 }
 
 }  // namespace
@@ -105,10 +114,9 @@ std::optional<Token> token_of(std::string_view hex) {
 
 Token derived_token(std::string_view text) {
   Token token{};
-  for (std::size_t half = 0; half < 2; ++half) {
-    const std::uint64_t word = siphash({static_cast<std::uint8_t>(half)}, text);
-    for (std::size_t i = 0; i < 8; ++i)
-      token[8 * half + i] = static_cast<std::uint8_t>(word >> (8 * i));
+  for (const std::uint8_t half : {0, 1}) {
+    const std::string hash = hash_of({half}, std::string(text));
+    std::ranges::copy(hash, token.begin() + half * static_cast<int>(hash.size()));
   }
   return token;
 }

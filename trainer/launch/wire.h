@@ -15,12 +15,10 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/launch/siphash.h"
-
 namespace tessera::trainer::wire {
 
-// A secret that only the ranks of one start know; the key of the hashes.
-using Token = SipKey;
+// A secret that only the ranks of one start know: the key of SipHash-2-4, with which they hash.
+using Token = std::array<std::uint8_t, 16>;
 
 Token random_token();
 // Converts to 32 hexadecimal digits and back; nothing if the text is none.
