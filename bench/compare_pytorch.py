@@ -39,7 +39,7 @@ def output_of(command, environment, **rest):
 
 
 def records(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith('{"tessera":1,')]
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{"tessera":')]
 
 
 def point_of(model, seq, batch, arguments, environment):
@@ -66,8 +66,9 @@ def run_trainer(planned, peak_tflops, environment):
                             input=json.dumps(specification(planned, peak_tflops))))
     footer = next(record for record in log if record["t"] == "footer")
     software = next(record for record in log if record["t"] == "software")
+    model = next(record for record in log if record["t"] == "model")
     return {"tokens_per_s": footer["tokens"] / footer["measured_s"], "cpu_share": footer.get("cpu_share"),
-            "parameters": footer["row"]["n_params"], "loss": footer["loss_last"], "blas": software.get("blas"),
+            "parameters": model["n_params"], "loss": footer["loss_last"], "blas": software.get("blas"),
             "environment": software.get("env", {})}
 
 

@@ -116,9 +116,10 @@ void write_log(const Template& records, const sweep::RunSpec& spec, const std::s
     if (kind == runlog::Kind::footer) {
       Json whole = members;
       whole["t"] = "footer";
-      record = runlog::footer_json(runlog::parse_footer(whole).value().first, log.facts());
+      log.end(runlog::parse_footer(whole).value());
+    } else if (kind != runlog::Kind::row) {  // a row is written anew with the footer
+      log.write(kind, record);
     }
-    log.write(kind, record);
   }
 }
 

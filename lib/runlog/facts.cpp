@@ -19,6 +19,7 @@ constexpr std::size_t kSourceBytes = 80;
 constexpr std::size_t kWordBytes = 40;
 constexpr std::size_t kVersionBytes = 24;
 constexpr std::size_t kEnvBytes = 150;
+constexpr std::size_t kRowBytes = 2500;  // of the row in one record
 
 // Every member with its key in `row`; the one list of them.
 template <class F, class Visit>
@@ -245,6 +246,7 @@ void absorb(Facts& facts, const Json& record) {
     case Kind::step:
     case Kind::event:
     case Kind::profile:
+    case Kind::row:
     case Kind::footer:
       return;
   }
@@ -272,7 +274,7 @@ Json row_json(const Facts& facts) {
       return bytes > kEnvBytes;
     });
   }
-  // The footer record says these itself.
+  // Every record says these itself, the footer project and run.
   for (auto* own : {&cut.project, &cut.run, &cut.id}) own->reset();
   for (auto* own : {&cut.rep, &cut.attempt, &cut.restart}) own->reset();
   Json row = Json::object();
@@ -282,13 +284,28 @@ Json row_json(const Facts& facts) {
   return row;
 }
 
-Facts parse_row(const Json& footer) {
-  Facts facts;
-  const auto row = footer.find("row");
-  if (row == footer.end() || !row->is_object()) return facts;
-  each_member(facts, [&](const char* key, auto& member) { take(*row, key, member); });
-  take_origin(facts, footer);
-  return facts;
+std::vector<Json> row_records(const Facts& facts) {
+  std::vector<Json> records;
+  std::size_t bytes = 0;
+  for (const auto& [key, value] : row_json(facts).items()) {
+    const std::size_t size =
+        key.size() + value.dump(-1, ' ', false, Json::error_handler_t::replace).size() + 4;
+    if (records.empty() || bytes + size > kRowBytes) {
+      Json& record = records.emplace_back();
+      record["part"] = records.size();
+      record["row"] = Json::object();
+      bytes = 0;
+    }
+    records.back()["row"][key] = value;
+    bytes += size;
+  }
+  return records;
+}
+
+void take_row(Facts& facts, const Json& record) {
+  if (const auto row = record.find("row"); row != record.end() && row->is_object())
+    each_member(facts, [&](const char* key, auto& member) { take(*row, key, member); });
+  take_origin(facts, record);
 }
 
 std::optional<model::Shape> shape_of(const Facts& facts) {

@@ -1,8 +1,8 @@
 // Everything a result row needs to know about a run, gathered from its records.
 //
-// The trainer absorbs each record that it writes and puts the sum into the footer's `row`; collect
-// reads that `row`, or, when the footer is missing, absorbs the records itself. One function for
-// both, so a footer alone gives the same row.
+// The trainer absorbs each record that it writes and puts the sum into row records before the
+// footer; collect reads those, or, where they or the footer are missing, absorbs the records
+// itself. One function for both, so the end of a log alone gives the same row.
 #pragma once
 
 #include <cstdint>
@@ -62,12 +62,15 @@ struct Facts {
 // out.
 void absorb(Facts& facts, const Json& record);
 
-// The footer's `row`: all that the footer record does not say itself. Text is cut, so that the
-// largest footer fits one record: env 150 bytes, peak_source 80, data, image 56, device_name, hosts
-// and blas 64, versions, attention and recompute 24, other words 40.
+// The members of the row: all that a record does not say of itself. Text is cut: env 150 bytes,
+// peak_source 80, data, image 56, device_name, hosts and blas 64, versions, attention and recompute
+// 24, other words 40.
 Json row_json(const Facts& facts);
-// From a whole footer record; members of the wrong type are left out.
-Facts parse_row(const Json& footer);
+// The row in as many records as it needs, `{"part": 1, "row": {...}}` and so on.
+std::vector<Json> row_records(const Facts& facts);
+// Takes over the record's origin, and the part of the row that a row record has (of schema 1: the
+// whole row, that a footer has). Members of the wrong type are left out.
+void take_row(Facts& facts, const Json& record);
 
 // The shape that ran, if all its parts are known.
 std::optional<model::Shape> shape_of(const Facts& facts);

@@ -29,9 +29,7 @@ double rounded(double share) {
   return std::round(share * kPlaces) / kPlaces;
 }
 
-}  // namespace
-
-Json footer_json(const Footer& footer, const Facts& facts) {
+Json footer_json(const Footer& footer, std::size_t rows) {
   Json json;
   json["status"] = to_text(footer.status);
   json["reason"] = cut_text(footer.reason, kReasonBytes);
@@ -72,16 +70,33 @@ Json footer_json(const Footer& footer, const Facts& facts) {
     each_share(*footer.budget,
                [&](const char* key, double share) { budget[key] = rounded(share); });
   }
-  json["row"] = row_json(facts);
+  json["rows"] = rows;
   return json;
 }
 
-std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record) {
+}  // namespace
+
+std::vector<std::pair<Kind, Json>> last_records(const Footer& footer, const Facts& facts) {
+  std::vector<std::pair<Kind, Json>> records;
+  for (Json& row : row_records(facts)) records.emplace_back(Kind::row, std::move(row));
+  const std::size_t rows = records.size();
+  records.emplace_back(Kind::footer, footer_json(footer, rows));
+  return records;
+}
+
+std::optional<std::int64_t> rows_before(const Json& footer) {
+  std::optional<std::int64_t> rows;
+  take(footer, "rows", rows);
+  return rows && *rows >= 0 ? rows : std::nullopt;
+}
+
+std::optional<Footer> parse_footer(const Json& record) {
   const auto kind = record.find("t");
   const auto status = record.find("status");
   const auto row = record.find("row");
+  const bool has_row = rows_before(record) || (row != record.end() && row->is_object());
   if (kind == record.end() || *kind != "footer" || status == record.end() || !status->is_string() ||
-      row == record.end() || !row->is_object()) {
+      !has_row) {
     return std::nullopt;
   }
   const auto known = from_text<Status>(status->get<std::string>());
@@ -130,7 +145,7 @@ std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record) {
                [&](const char* key, double& share) { take(*budget, key, share); });
   }
   take(record, "utc", footer.ended_utc);
-  return std::pair{std::move(footer), parse_row(record)};
+  return footer;
 }
 
 }  // namespace tessera::runlog

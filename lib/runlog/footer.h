@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/runlog/facts.h"
@@ -45,11 +46,14 @@ struct Footer {
   std::string ended_utc;
 };
 
-// Fields of the footer record, `row` last; Writer::write adds the common ones. At most
-// kMaxRecordBytes as a record (a test builds the largest).
-Json footer_json(const Footer& footer, const Facts& facts);
+// Fields of the records that a log ends with, in order: its row records, then the footer, which
+// says how many they are (`rows`). Writer::write adds the common ones. A test builds the largest
+// footer, which leaves 1,024 of 4,096 bytes free.
+std::vector<std::pair<Kind, Json>> last_records(const Footer& footer, const Facts& facts);
 
-// From a parsed footer record. Nothing if it is no footer or lacks status or row.
-std::optional<std::pair<Footer, Facts>> parse_footer(const Json& record);
+// From a parsed footer record. Nothing if it is no footer, or names neither status nor row.
+std::optional<Footer> parse_footer(const Json& record);
+// How many row records stand before a footer; nothing of schema 1, whose footer holds the row.
+std::optional<std::int64_t> rows_before(const Json& footer);
 
 }  // namespace tessera::runlog

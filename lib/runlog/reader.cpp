@@ -19,7 +19,6 @@ namespace tessera::runlog {
 
 namespace {
 
-constexpr std::string_view kAnySchemaStart = R"({"tessera":)";
 constexpr std::size_t kEndBytes = 16384;  // of each end of a file that is read in part
 constexpr std::size_t kChunkBytes = 1 << 20;
 // A loss that is not finite is left out of its record.
@@ -98,17 +97,22 @@ Event event_of(const Json& record) {
   return event;
 }
 
+bool is_known_schema(std::string_view line) {
+  const auto schema = record_schema(line);
+  return schema && *schema >= kOldestSchema && *schema <= kSchema;
+}
+
 class Parser {
  public:
   explicit Parser(std::filesystem::path path) { file_.path = std::move(path); }
 
   void line(std::string_view text) {
     if (text.empty()) return;
-    if (!text.starts_with(kAnySchemaStart)) {
+    if (!starts_as_record(text)) {
       ++file_.foreign;
     } else if (!seal_holds(text)) {
       ++file_.damaged;
-    } else if (!text.starts_with(kRecordStart)) {
+    } else if (!is_known_schema(text)) {
       file_.newer_schema = true;
     } else {
       sealed(text);
@@ -116,7 +120,7 @@ class Parser {
   }
 
   void too_long(std::string_view beginning) {
-    ++(beginning.starts_with(kAnySchemaStart) ? file_.damaged : file_.foreign);
+    ++(starts_as_record(beginning) ? file_.damaged : file_.foreign);
   }
 
   // The lines between were not read: what n jumps over is not missing.
@@ -125,10 +129,11 @@ class Parser {
     for (State& state : states_) state.skipped = true;
   }
 
-  // A header, and the footer of the same and only origin behind it, as its last record.
+  // A header, and the row and the footer of the same and only origin behind it, as its last
+  // records.
   bool has_header_and_footer() const {
     return file_.logs.size() == 1 && file_.logs[0].header && file_.logs[0].footer &&
-           states_[0].footer_is_last && !file_.newer_schema;
+           states_[0].footer_is_last && states_[0].has_row && !file_.newer_schema;
   }
 
   LogFile take(Depth depth) {
@@ -144,6 +149,9 @@ class Parser {
   struct State {
     std::int64_t last_n = -1;
     bool skipped = false;
+    Facts row;              // of the row records so far
+    std::int64_t rows = 0;  // how many they are, none of them missing
+    bool has_row = false;   // the footer's
     bool footer_is_last = false;
   };
 
@@ -185,9 +193,16 @@ class Parser {
     if (!kind) return;  // a later version's: the schema lets kinds be added
     if (kind == Kind::footer) {
       if (auto footer = parse_footer(record)) {
-        log.footer = std::move(footer->first);
-        log.facts = std::move(footer->second);
+        log.footer = std::move(footer);
+        take_row_of(log, state, record);
         state.footer_is_last = true;
+      }
+      return;
+    }
+    if (kind == Kind::row) {
+      if (integer(record, "part") == state.rows + 1) {
+        take_row(state.row, record);
+        ++state.rows;
       }
       return;
     }
@@ -202,6 +217,14 @@ class Parser {
     log.facts.rep = log.origin.repeat;
     log.facts.attempt = log.origin.attempt;
     log.facts.restart = log.origin.restart;
+  }
+
+  // The row outranks the sum of the records; where a part of it is lost, that sum stays.
+  static void take_row_of(Log& log, State& state, const Json& footer) {
+    const auto rows = rows_before(footer);
+    state.has_row = !rows || *rows == state.rows;
+    if (state.has_row) log.facts = rows ? state.row : Facts{};
+    take_row(log.facts, footer);
   }
 
   LogFile file_;
@@ -279,6 +302,16 @@ std::size_t headers_in(std::string_view text) {
   return count;
 }
 
+// Whether the key is there with a count as its value.
+bool has_count(std::string_view line, std::string_view key) {
+  const std::size_t at = line.find(key);
+  if (at == std::string_view::npos) return false;
+  const std::string_view value = line.substr(at + key.size());
+  const std::size_t digits = value.find_first_not_of("0123456789");
+  return digits != std::string_view::npos && digits > 0 &&
+         (value[digits] == ',' || value[digits] == '}');
+}
+
 // Of the last record of a log that one rank wrote; nothing where more has to be read to know it.
 std::optional<Status> last_record_status(const OpenLog& log, const std::filesystem::path& path) {
   if (!log.name) return std::nullopt;
@@ -293,13 +326,14 @@ std::optional<Status> last_record_status(const OpenLog& log, const std::filesyst
   if (headers > 1) return std::nullopt;
   if (tail.ends_with('\n')) tail.pop_back();
   const std::string_view line = std::string_view(tail).substr(tail.rfind('\n') + 1);
-  if (!line.starts_with(kRecordStart) || !seal_holds(line)) return std::nullopt;
+  if (!starts_as_record(line) || !is_known_schema(line) || !seal_holds(line)) return std::nullopt;
   // The writer puts the status before the figures, which are most of the record and need not be
   // parsed: quotes within words are escaped, so that what is found here are keys.
   constexpr std::string_view kStatus = R"("status":")";
   const std::size_t status = line.find(kStatus);
-  if (status == std::string_view::npos || line.find(R"(,"row":{)") == std::string_view::npos)
-    return std::nullopt;
+  const bool has_row =
+      has_count(line, R"(,"rows":)") || line.find(R"(,"row":{)") != std::string_view::npos;
+  if (status == std::string_view::npos || !has_row) return std::nullopt;
   const std::size_t end = line.find('"', status + kStatus.size());  // of a sealed line: there
   const Json record = Json::parse(fmt::format("{}}}", line.substr(0, end + 1)), nullptr, false);
   if (!record.is_object() || text(record, "t") != to_text(Kind::footer) || !integer(record, "n"))

@@ -26,7 +26,8 @@ struct Event {
 // The records of one origin.
 struct Log {
   Origin origin;  // project and run are empty if neither header nor footer is there
-  Facts facts;    // the footer's, else the sum of the records
+  Facts facts;  // of the row records, if the footer and all of them are there; else the sum of the
+                // other records
   std::optional<Footer> footer;
   std::vector<StepSample> steps;  // only if the footer is absent or all records were asked for
   std::vector<Event> events;

@@ -9,6 +9,26 @@
 
 namespace tessera::runlog {
 
+namespace {
+
+constexpr std::string_view kStart = R"({"tessera":)";
+
+}  // namespace
+
+bool starts_as_record(std::string_view line) {
+  return line.starts_with(kStart);
+}
+
+std::optional<int> record_schema(std::string_view line) {
+  if (!line.starts_with(kStart)) return std::nullopt;
+  line.remove_prefix(kStart.size());
+  constexpr std::size_t kMostDigits = 9;
+  const std::size_t comma = line.substr(0, kMostDigits + 1).find(',');
+  if (comma == std::string_view::npos) return std::nullopt;
+  const auto schema = parse_integer(line.substr(0, comma));
+  return schema ? std::optional(static_cast<int>(*schema)) : std::nullopt;
+}
+
 std::string log_file_name(int attempt, int restart, int rank) {
   return fmt::format("log.{}.{}.{}.jsonl", attempt, restart, rank);
 }

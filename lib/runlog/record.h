@@ -1,11 +1,12 @@
 // The run log's records: what every one has in common. docs/formats.md is the schema.
 //
-// A record is one line that starts with {"tessera":1, and ends with its seal (lib/base/crc32.h).
+// A record is one line that starts with {"tessera":2, and ends with its seal (lib/base/crc32.h).
 // Units are in the keys. A value that is not known is absent, never 0 or -1.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,11 +14,18 @@
 
 namespace tessera::runlog {
 
-inline constexpr int kSchema = 1;
-inline constexpr std::string_view kRecordStart = R"({"tessera":1,)";
+// The schema of the records that are written. Since 2 the row is in records of its own; before, it
+// was a member of the footer.
+inline constexpr int kSchema = 2;
+inline constexpr int kOldestSchema = 1;  // of the records that are read
 // Longest record, seal and line feed included: what one write(2) to a pipe brings over whole beside
 // others.
 inline constexpr std::size_t kMaxRecordBytes = 3900;
+
+// Whether the line begins as a record of any schema does.
+bool starts_as_record(std::string_view line);
+// The schema of a line that begins as a record does; nothing where it names none.
+std::optional<int> record_schema(std::string_view line);
 
 enum class Kind : std::uint8_t {
   header,
@@ -30,6 +38,7 @@ enum class Kind : std::uint8_t {
   step,
   event,
   profile,
+  row,
   footer
 };
 
@@ -84,9 +93,10 @@ template <>
 struct Names<runlog::Kind> {
   using enum runlog::Kind;
   static constexpr std::pair<runlog::Kind, std::string_view> table[] = {
-      {header, "header"},     {model, "model"},     {effective, "effective"}, {host, "host"},
-      {software, "software"}, {plan, "plan"},       {peak, "peak"},           {step, "step"},
-      {event, "event"},       {profile, "profile"}, {footer, "footer"}};
+      {header, "header"},   {model, "model"},       {effective, "effective"},
+      {host, "host"},       {software, "software"}, {plan, "plan"},
+      {peak, "peak"},       {step, "step"},         {event, "event"},
+      {profile, "profile"}, {row, "row"},           {footer, "footer"}};
 };
 template <>
 struct Names<runlog::Status> {

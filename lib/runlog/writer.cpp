@@ -84,4 +84,8 @@ void Writer::write(Kind kind, const Json& fields) {
   absorb(facts_, record);
 }
 
+void Writer::end(const Footer& footer) {
+  for (const auto& [kind, fields] : last_records(footer, facts_)) write(kind, fields);
+}
+
 }  // namespace tessera::runlog

@@ -7,6 +7,7 @@
 
 #include "lib/base/file.h"
 #include "lib/runlog/facts.h"
+#include "lib/runlog/footer.h"
 #include "lib/runlog/record.h"
 
 namespace tessera::runlog {
@@ -25,6 +26,8 @@ class Writer {
   // write(2). header and footer also get project, run and utc. Error(log_not_writable) with path
   // and cause: the run must then end.
   void write(Kind kind, const Json& fields);
+  // The last records: the row of all that was written, and the footer. As write().
+  void end(const Footer& footer);
 
   const Origin& origin() const { return origin_; }
   const Facts& facts() const { return facts_; }  // of all records written so far

@@ -81,7 +81,7 @@ std::string footer_of(const PublishedRow& row, std::size_t index) {
                      .run = fmt::format("mpt--{}-s{}-{}g-{}", row.at("model"), row.at("seq_len"),
                                         row.at("gpus"), fake_id(index)),
                      .id = fake_id(index)});
-  log.add(runlog::Kind::footer, footer_json(footer, facts));
+  log.end(footer, facts);
   return log.text();
 }
 

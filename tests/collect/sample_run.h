@@ -186,7 +186,7 @@ inline std::string sample_log(const SampleRun& run) {
   footer.throttled = run.throttled;
   footer.other_processes = run.other_processes;
   footer.cpu_share = run.cpu_share;
-  log.add(runlog::Kind::footer, footer_json(footer, log.facts()));
+  log.end(footer);
   return log.text();
 }
 

@@ -321,7 +321,7 @@ TEST_CASE("steps that were measured before a failure are no result") {
                   .median_s = 1.0,
                   .loss_first = 10.5};
   footer.step_s_max_over_ranks = 1.0;
-  log.add(runlog::Kind::footer, runlog::footer_json(footer, log.facts()));
+  log.end(footer);
   test::write_sample(folder.path(), run, log.text());
   const collect::Row row = only_row(folder.path());
   CHECK(row.status == Status::nan);

@@ -370,7 +370,7 @@ class Run {
     if (worst_)
       footer.mem_peak_bytes = std::max(footer.mem_peak_bytes.value_or(0),
                                        static_cast<std::int64_t>(worst_->mem_peak_bytes));
-    log_->write(Kind::footer, runlog::footer_json(footer, log_->facts()));
+    log_->end(footer);
     progress_.end(footer);
   }
 

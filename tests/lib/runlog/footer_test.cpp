@@ -12,36 +12,71 @@ using namespace tessera::runlog;
 
 namespace {
 
-Json as_record(const Footer& footer, const Facts& facts) {
-  Json record = footer_json(footer, facts);
-  record["t"] = "footer";
-  record["project"] = *facts.project;
-  record["run"] = *facts.run;
-  record["id"] = *facts.id;
-  record["rep"] = *facts.rep;
-  record["try"] = *facts.attempt;
-  record["restart"] = *facts.restart;
-  return record;
+// The last records of a log, as JSON gives them back.
+std::vector<Json> records_of(const Footer& footer, const Facts& facts) {
+  std::vector<Json> records;
+  for (const auto& [kind, fields] : last_records(footer, facts)) {
+    Json record = fields;
+    record["t"] = to_text(kind);
+    if (kind == Kind::footer) {
+      record["project"] = *facts.project;
+      record["run"] = *facts.run;
+    }
+    record["id"] = *facts.id;
+    record["rep"] = *facts.rep;
+    record["try"] = *facts.attempt;
+    record["restart"] = *facts.restart;
+    records.push_back(Json::parse(record.dump()));
+  }
+  return records;
+}
+
+Json footer_of(const Footer& footer, const Facts& facts = test::sample_facts()) {
+  return records_of(footer, facts).back();
+}
+
+Facts row_of(const std::vector<Json>& records) {
+  Facts facts;
+  for (const Json& record : records) take_row(facts, record);
+  return facts;
 }
 
 }  // namespace
 
-TEST_CASE("a footer alone gives back every fact and figure") {
+TEST_CASE("the last records alone give back every fact and figure") {
   const Facts facts = test::sample_facts();
-  const Footer footer = test::sample_footer();
-  const auto parsed = parse_footer(Json::parse(as_record(footer, facts).dump()));
-  REQUIRE(parsed.has_value());
-  CHECK(parsed->second == facts);
-  CHECK(parsed->first.status == Status::ok);
-  CHECK(parsed->first.steps.measured_s == 23.05);
-  CHECK(parsed->first.steps.median_s == 1.1519);
-  CHECK(parsed->first.steps.tokens == 1966080);
-  CHECK(parsed->first.mem_peak_bytes == 61203283968);
-  CHECK_FALSE(parsed->first.power_w_mean.has_value());
-  CHECK(shape_of(parsed->second)->ffn == 16384);
+  const auto records = records_of(test::sample_footer(), facts);
+  REQUIRE(records.size() == 2);
+  CHECK(rows_before(records[1]) == 1);
+  CHECK(row_of(records) == facts);
+  const auto footer = parse_footer(records[1]);
+  REQUIRE(footer.has_value());
+  CHECK(footer->status == Status::ok);
+  CHECK(footer->steps.measured_s == 23.05);
+  CHECK(footer->steps.median_s == 1.1519);
+  CHECK(footer->steps.tokens == 1966080);
+  CHECK(footer->mem_peak_bytes == 61203283968);
+  CHECK_FALSE(footer->power_w_mean.has_value());
+  CHECK(shape_of(facts)->ffn == 16384);
   // Logs of before these two were written.
-  CHECK(shape_of(parsed->second)->norm_eps == 1e-5);
-  CHECK(shape_of(parsed->second)->rope_theta == 1e4);
+  CHECK(shape_of(facts)->norm_eps == 1e-5);
+  CHECK(shape_of(facts)->rope_theta == 1e4);
+}
+
+TEST_CASE("a row too long for one record is in several") {
+  Facts facts = test::sample_facts();
+  // Quotes take two bytes each.
+  facts.data = std::string(56, '"');
+  facts.peak_source = std::string(80, '"');
+  for (auto* text : {&facts.image, &facts.device_name, &facts.hosts, &facts.blas, &facts.job,
+                     &facts.label, &facts.user, &facts.cluster})
+    *text = std::string(40, '"');
+  const auto records = records_of(test::sample_footer(), facts);
+  REQUIRE(records.size() == 3);
+  CHECK(records[0]["part"] == 1);
+  CHECK(records[1]["part"] == 2);
+  CHECK(rows_before(records[2]) == 2);
+  CHECK(row_of(records) == facts);
 }
 
 TEST_CASE("shares are written with four places and read back") {
@@ -54,49 +89,51 @@ TEST_CASE("shares are written with four places and read back") {
                    .offload = 0,
                    .data_wait = 0.03,
                    .other = 0.00766};
-  const Json json = footer_json(footer, test::sample_facts());
+  const Json json = footer_of(footer);
   CHECK(json["cpu_share"].dump() == "0.8765");
   CHECK(json["budget"].dump() ==
         R"({"gemm":0.6123,"attention":0.1,"memory_bound":0.2,"optimizer":0.05,"offload":0.0,)"
         R"("data_wait":0.03,"other":0.0077})");
-  const auto parsed = parse_footer(as_record(footer, test::sample_facts()));
+  const auto parsed = parse_footer(json);
   REQUIRE(parsed.has_value());
-  CHECK(parsed->first.cpu_share == 0.8765);
-  CHECK(parsed->first.budget->gemm == 0.6123);
-  CHECK(parsed->first.budget->other == 0.0077);
-  CHECK_FALSE(parse_footer(as_record(test::sample_footer(), test::sample_facts()))
-                  ->first.budget.has_value());
+  CHECK(parsed->cpu_share == 0.8765);
+  CHECK(parsed->budget->gemm == 0.6123);
+  CHECK(parsed->budget->other == 0.0077);
+  CHECK_FALSE(parse_footer(footer_of(test::sample_footer()))->budget.has_value());
 }
 
 TEST_CASE("what is not known is absent, never 0 or -1") {
-  Footer footer;
-  footer.status = Status::oom;
-  footer.reason = "device memory";
-  const Json json = footer_json(footer, Facts{});
+  const auto records = last_records({.status = Status::oom, .reason = "device memory"}, Facts{});
+  REQUIRE(records.size() == 1);  // no row of nothing
+  const Json& json = records[0].second;
   for (const char* key : {"measured_s", "step_s", "tokens", "loss_first", "wall_s",
                           "mem_peak_bytes", "power_w_mean"}) {
     CAPTURE(key);
     CHECK_FALSE(json.contains(key));
   }
-  CHECK(json["row"].empty());
+  CHECK(json["rows"] == 0);
 }
 
 TEST_CASE("members of a wrong type and unknown statuses are not believed") {
-  Json record = as_record(test::sample_footer(), test::sample_facts());
-  record["row"]["n_params"] = "many";
-  record["measured_s"] = "fast";
-  const auto parsed = parse_footer(record);
+  auto records = records_of(test::sample_footer(), test::sample_facts());
+  records[0]["row"]["n_params"] = "many";
+  records[1]["measured_s"] = "fast";
+  CHECK_FALSE(row_of(records).n_params.has_value());
+  const auto parsed = parse_footer(records[1]);
   REQUIRE(parsed.has_value());
-  CHECK_FALSE(parsed->second.n_params.has_value());
-  CHECK(parsed->first.steps.measured_s == 0);
-  record["status"] = "splendid";
-  CHECK_FALSE(parse_footer(record).has_value());
-  record["status"] = "ok";
-  record.erase("row");
-  CHECK_FALSE(parse_footer(record).has_value());
+  CHECK(parsed->steps.measured_s == 0);
+  records[1]["status"] = "splendid";
+  CHECK_FALSE(parse_footer(records[1]).has_value());
+  records[1]["status"] = "ok";
+  records[1].erase("rows");
+  CHECK_FALSE(parse_footer(records[1]).has_value());
+  // The row of schema 1 is in its footer.
+  records[1]["row"] = {{"gpus", 8}};
+  CHECK(parse_footer(records[1]).has_value());
+  CHECK_FALSE(rows_before(records[1]).has_value());
 }
 
-TEST_CASE("the largest footer fits one write to a pipe") {
+TEST_CASE("the largest footer leaves room in a message of 4,096 bytes, the largest row fits") {
   const std::string wide(5000, 'W');
   constexpr double kLong = -1.2345678901234567e-300;
   constexpr std::int64_t kLargest = std::int64_t{1} << 40;
@@ -147,19 +184,31 @@ TEST_CASE("the largest footer fits one write to a pipe") {
                    .offload = 0.55555,
                    .data_wait = 0.66666,
                    .other = 0.77777};
-  Json record;
-  record["tessera"] = kSchema;
-  record["t"] = "footer";
-  record["project"] = std::string(16, 'p');
-  record["run"] = std::string(46, 'r');
-  record["id"] = "123456789012";
-  record["rep"] = 99;
-  record["try"] = 9999;
-  record["restart"] = 99;
-  record["rank"] = 0;
-  record["n"] = 5100;
-  record["utc"] = "2026-11-29T12:41:11.204Z";
-  record["mono_s"] = kLong;
-  record.update(footer_json(footer, facts));
-  CHECK(seal(record.dump()).size() + 2 <= kMaxRecordBytes);
+  const auto bytes_of = [&](Kind kind, const Json& fields) {
+    Json record;
+    record["tessera"] = kSchema;
+    record["t"] = to_text(kind);
+    if (kind == Kind::footer) {
+      record["project"] = std::string(16, 'p');
+      record["run"] = std::string(46, 'r');
+    }
+    record["id"] = "123456789012";
+    record["rep"] = 99;
+    record["try"] = 9999;
+    record["restart"] = 99;
+    record["rank"] = 0;
+    record["n"] = 5100;
+    if (kind == Kind::footer) record["utc"] = "2026-11-29T12:41:11.204Z";
+    record["mono_s"] = kLong;
+    record.update(fields);
+    return seal(record.dump()).size() + 2;
+  };
+  constexpr std::size_t kMessageBytes = 4096;
+  constexpr std::size_t kRoomBytes = 1024;
+  const auto records = last_records(footer, facts);
+  const std::size_t bytes = bytes_of(records.back().first, records.back().second);
+  MESSAGE("of ", kMessageBytes, " bytes the largest footer leaves ", kMessageBytes - bytes);
+  CHECK(bytes + kRoomBytes <= kMessageBytes);
+  REQUIRE(records.size() > 2);
+  for (const auto& [kind, fields] : records) CHECK(bytes_of(kind, fields) <= kMaxRecordBytes);
 }

@@ -8,6 +8,7 @@
 
 #include "lib/base/crc32.h"
 #include "lib/runlog/facts.h"
+#include "lib/runlog/footer.h"
 #include "lib/runlog/record.h"
 
 namespace tessera::test {
@@ -39,6 +40,13 @@ class LogText {
     ++n_;
     return *this;
   }
+
+  // The row of `facts`, and the footer.
+  LogText& end(const runlog::Footer& footer, const runlog::Facts& facts) {
+    for (const auto& [kind, fields] : last_records(footer, facts)) add(kind, fields);
+    return *this;
+  }
+  LogText& end(const runlog::Footer& footer) { return end(footer, facts_); }
 
   const std::string& text() const { return text_; }
   const runlog::Origin& origin() const { return origin_; }

@@ -25,7 +25,7 @@ std::string complete_log(const std::string& id, int measured = 20) {
   log.add(Kind::header, {{"label", "7b"}, {"user", "kim"}});
   log.add(Kind::model, {{"d_model", 4096}, {"n_layers", 32}});
   test::add_steps(log, 2, measured, 0.5, 98304);
-  log.add(Kind::footer, footer_json(test::sample_footer(), test::sample_facts()));
+  log.end(test::sample_footer(), test::sample_facts());
   return log.text();
 }
 
@@ -52,16 +52,16 @@ TEST_CASE("a whole log gives its header, its footer and the footer's facts") {
   CHECK(log.header->at("label") == "7b");
   CHECK(log.footer->steps.tokens == 1966080);
   CHECK(log.facts.n_params == 6658859008);
-  CHECK(log.records == 25);
+  CHECK(log.records == 26);
   CHECK(log.missing == 0);
   CHECK(log.steps.empty());
   CHECK(faults(file, log).empty());
   CHECK(parse_log_file(complete_log(kIdA), "log", Depth::all).logs[0].steps.size() == 22);
 }
 
-TEST_CASE("without a footer the facts and steps come from the records") {
+TEST_CASE("without a footer the facts and steps come from the records, not from a row") {
   std::string text = complete_log(kIdA);
-  text.resize(text.rfind(R"({"tessera":1,)"));
+  text.resize(text.rfind(R"({"tessera":2,)"));
   const LogFile file = parse_log_file(text, "log");
   const Log& log = file.logs.at(0);
   CHECK_FALSE(log.footer.has_value());
@@ -69,7 +69,47 @@ TEST_CASE("without a footer the facts and steps come from the records") {
   CHECK(log.facts.d_model == 4096);
   CHECK(log.facts.label == "7b");
   CHECK(log.facts.attempt == 1);
+  CHECK_FALSE(log.facts.n_params.has_value());
   CHECK(faults(file, log) == "no footer");
+}
+
+TEST_CASE("where a part of the row is lost the facts are those of the records") {
+  test::LogText log(origin_named(kIdA));
+  log.add(Kind::header, {{"label", "7b"}});
+  log.add(Kind::model, {{"d_model", 4096}});
+  Facts facts = test::sample_facts();
+  facts.data = std::string(56, '"');
+  facts.peak_source = facts.image = facts.device_name = facts.hosts = std::string(40, '"');
+  log.end(test::sample_footer(), facts);
+  const auto lines = lines_of(log.text());
+  REQUIRE(lines.size() == 5);
+  CHECK(parse_log_file(log.text(), "log").logs.at(0).facts.n_params == 6658859008);
+  for (const std::size_t lost : {2U, 3U}) {
+    std::string text;
+    for (std::size_t i = 0; i < lines.size(); ++i) text += i == lost ? "" : lines[i] + "\n";
+    const LogFile file = parse_log_file(text, "log");
+    CHECK(file.logs.at(0).footer.has_value());
+    CHECK(file.logs[0].facts.d_model == 4096);
+    CHECK(file.logs[0].facts.seq_len == std::nullopt);
+    CHECK(faults(file, file.logs[0]) == "1 records lost");
+  }
+  const Log footer = parse_log_file(lines.back() + "\n", "log").logs.at(0);
+  CHECK(footer.footer.has_value());
+  CHECK(footer.facts.run == "tput--7b-s2048-8g-" + kIdA);
+  CHECK_FALSE(footer.facts.n_params.has_value());
+}
+
+TEST_CASE("the row of schema 1 is in its footer") {
+  const std::string start = R"({"tessera":1,"t":"footer","project":"tput","run":"tput--a",)"
+                            R"("id":"0123456789ab","rep":1,"try":2,"restart":0,"rank":0,"n":)";
+  const std::string text =
+      seal(start + R"(0,"status":"nan","reason":"step 3","row":{"gpus":8,"label":"a"}})") + "\n";
+  const Log log = parse_log_file(text, "log").logs.at(0);
+  CHECK(log.footer->status == Status::nan);
+  CHECK(log.facts.gpus == 8);
+  CHECK(log.facts.label == "a");
+  CHECK(log.facts.attempt == 2);
+  CHECK(log.facts.run == "tput--a");
 }
 
 TEST_CASE("a log cut at any byte has a footer only if it is whole, and never a wrong step") {
@@ -109,8 +149,8 @@ TEST_CASE("a flipped bit loses its record and nothing else") {
     const LogFile file = parse_log_file(flipped, "log");
     REQUIRE(file.logs.size() == 1);
     // A flipped line feed glues two records, a flip into one cuts a record in two.
-    REQUIRE(file.logs[0].records >= 8);
-    REQUIRE(file.logs[0].records <= 9 + 1);
+    REQUIRE(file.logs[0].records >= 9);
+    REQUIRE(file.logs[0].records <= 10 + 1);
     if (file.logs[0].footer) REQUIRE(file.logs[0].footer->steps.tokens == 1966080);
     for (const StepSample& step : file.logs[0].steps) REQUIRE(step.seconds == 0.5);
   }
@@ -128,7 +168,7 @@ TEST_CASE("two logs interleaved by lines are two logs") {
   for (const Log& log : file.logs) {
     CHECK(log.footer.has_value());
     CHECK(log.missing == 0);
-    CHECK(log.records == 25);
+    CHECK(log.records == 26);
   }
 }
 
@@ -150,9 +190,9 @@ TEST_CASE("two logs interleaved within lines lose records, and say how many") {
     const LogFile file = parse_log_file(text, "out");
     for (const Log& log : file.logs) {
       if (log.footer) {
-        CHECK(log.records + log.missing == 25);
+        CHECK(log.records + log.missing == 26);
       } else {
-        CHECK(log.records + log.missing < 25);
+        CHECK(log.records + log.missing < 26);
       }
       for (const StepSample& step : log.steps) REQUIRE(step.seconds == 0.5);
     }
@@ -164,8 +204,8 @@ TEST_CASE("framed records between other output, CRLF and NUL bytes") {
   for (const std::string& line : lines_of(complete_log(kIdA)))
     framed += "progress 3/20\r\n" + line + "\r\n\n";
   const LogFile file = parse_log_file(framed, "out");
-  CHECK(file.logs.at(0).records == 25);
-  CHECK(file.foreign == 25);
+  CHECK(file.logs.at(0).records == 26);
+  CHECK(file.foreign == 26);
   CHECK(file.damaged == 0);
 
   std::string nuls = std::string(4096, '\0') + "\n" + complete_log(kIdA);
@@ -187,7 +227,7 @@ TEST_CASE("a record glued to other text is not believed") {
 }
 
 TEST_CASE("another schema is noticed and not read") {
-  const std::string line = seal(R"({"tessera":2,"t":"header","id":"x"})") + "\n";
+  const std::string line = seal(R"({"tessera":3,"t":"header","id":"x"})") + "\n";
   const LogFile file = parse_log_file(line + complete_log(kIdA), "log");
   CHECK(file.newer_schema);
   CHECK(file.damaged == 0);
@@ -198,13 +238,13 @@ TEST_CASE("sealed records with impossible origins are no records") {
   std::string text;
   for (
       const char* object :
-      {R"({"tessera":1,"t":"step"})",
-       R"({"tessera":1,"t":"step","id":"a","rep":0,"try":1,"restart":0,"rank":0,"n":0})",
-       R"({"tessera":1,"t":"step","id":"a","rep":1,"try":99999999999,"restart":0,"rank":0,"n":0})",
-       R"({"tessera":1,"t":"step","id":"a","rep":1,"try":1,"restart":0,"rank":0,"n":-1})",
-       R"({"tessera":1,"t":"step","id":"a","rep":1,"try":1,"restart":0,"rank":0,"n":18446744073709551615})",
-       R"({"tessera":1,"t":"step","id":7,"rep":1,"try":1,"restart":0,"rank":0,"n":0})",
-       R"({"tessera":1,[})"}) {
+      {R"({"tessera":2,"t":"step"})",
+       R"({"tessera":2,"t":"step","id":"a","rep":0,"try":1,"restart":0,"rank":0,"n":0})",
+       R"({"tessera":2,"t":"step","id":"a","rep":1,"try":99999999999,"restart":0,"rank":0,"n":0})",
+       R"({"tessera":2,"t":"step","id":"a","rep":1,"try":1,"restart":0,"rank":0,"n":-1})",
+       R"({"tessera":2,"t":"step","id":"a","rep":1,"try":1,"restart":0,"rank":0,"n":18446744073709551615})",
+       R"({"tessera":2,"t":"step","id":7,"rep":1,"try":1,"restart":0,"rank":0,"n":0})",
+       R"({"tessera":2,[})"}) {
     text += seal(object) + "\n";
   }
   const LogFile file = parse_log_file(text, "log");
@@ -215,7 +255,7 @@ TEST_CASE("sealed records with impossible origins are no records") {
 TEST_CASE("records that are there twice are taken once; a second run with the id is a clash") {
   const std::string text = complete_log(kIdA);
   const LogFile twice = parse_log_file(text + text, "log", Depth::all);
-  CHECK(twice.logs.at(0).repeated == 25);
+  CHECK(twice.logs.at(0).repeated == 26);
   CHECK(twice.logs[0].steps.size() == 22);
   CHECK_FALSE(twice.logs[0].clash);
 
@@ -249,6 +289,14 @@ TEST_CASE("a long log is read at its ends, and whole when its footer is not ther
   write_file_atomically(folder / "captured.txt", text);
   CHECK(read_log_file(folder / "captured.txt", Depth::row).whole);
 
+  // Without its row a footer is not enough.
+  std::string no_row = text;
+  no_row[no_row.find(R"("t":"row")") + 40] ^= 1;
+  write_file_atomically(folder / "log.3.0.0.jsonl", no_row);
+  const LogFile damaged = read_log_file(folder / "log.3.0.0.jsonl", Depth::row);
+  CHECK(damaged.whole);
+  CHECK(damaged.logs.at(0).facts.d_model == 4096);
+
   write_file_atomically(folder / "log.2.0.0.jsonl", text.substr(0, text.size() - 500));
   const LogFile cut = read_log_file(folder / "log.2.0.0.jsonl", Depth::row);
   CHECK(cut.whole);
@@ -269,7 +317,7 @@ TEST_CASE("the footer's status alone is what the whole log says, whatever the lo
     with_status += status ? 1 : 0;
   };
   const std::string text = complete_log(kIdA, 2);
-  const std::size_t footer = text.rfind(R"({"tessera":1,)");
+  const std::size_t footer = text.rfind(R"({"tessera":2,)");
   check_as_whole(text);
   CHECK(with_status == 1);
   for (std::size_t cut = 0; cut < text.size(); cut += cut < footer ? 37 : 1)
@@ -295,6 +343,9 @@ TEST_CASE("the footer's status alone is what the whole log says, whatever the lo
   const int before = with_status;
   check_as_whole(last_record(Kind::event, {{"status", "ok"}, {"row", {{"gpus", 1}}}}));
   check_as_whole(last_record(Kind::footer, {{"status", "ok"}}));
+  check_as_whole(last_record(Kind::footer, {{"status", "ok"}, {"rows", "1"}}));
+  check_as_whole(last_record(Kind::footer, {{"status", "ok"}, {"rows", -1}}));
+  check_as_whole(last_record(Kind::footer, {{"status", "ok"}, {"rows", 1.5}}));
   check_as_whole(last_record(Kind::footer, {{"status", "fine"}, {"row", {{"gpus", 1}}}}));
   check_as_whole(last_record(Kind::footer, {{"a", {{"status", "ok"}}}, {"row", {{"gpus", 1}}}}));
   check_as_whole(last_record(Kind::footer, {{"reason", R"("status":"ok")"}, {"row", {{"n", 1}}}}));
@@ -305,6 +356,8 @@ TEST_CASE("the footer's status alone is what the whole log says, whatever the lo
   CHECK(with_status == before);
   check_as_whole(last_record(Kind::footer, {{"status", "host-oom"}, {"row", {{"gpus", 1}}}}));
   CHECK(footer_status(path) == Status::host_oom);
+  check_as_whole(last_record(Kind::footer, {{"status", "comm-error"}, {"rows", 1}}));
+  CHECK(footer_status(path) == Status::comm_error);
   check_as_whole(last_record(Kind::footer, {{"row", {{"gpus", 1}}}, {"status", "nan"}}));
   CHECK(footer_status(path) == Status::nan);
 
@@ -326,7 +379,7 @@ TEST_CASE("an empty file, a line of 100 MB, a folder, a pipe, no file") {
   CHECK(read_log_file(folder / "empty", Depth::row).logs.empty());
   {
     std::ofstream out(folder / "long");
-    out << R"({"tessera":1,)";
+    out << R"({"tessera":2,)";
     const std::string megabyte(1 << 20, 'x');
     for (int i = 0; i < 100; ++i) out << megabyte;
     out << "\n" << complete_log(kIdA);

@@ -24,11 +24,22 @@ TEST_CASE("log file names say attempt, restart and rank, and nothing else is one
   }
 }
 
+TEST_CASE("a line says of which schema it is") {
+  CHECK(record_schema(R"({"tessera":2,"t":"step"})") == 2);
+  CHECK(record_schema(R"({"tessera":1,"t":"step"})") == 1);
+  CHECK(record_schema(R"({"tessera":17,)") == 17);
+  for (const char* none : {R"({"tessera":)", R"({"tessera":"2",)", R"({"tessera":2})",
+                           R"({"tessera":99999999999,)", R"( {"tessera":2,)", ""}) {
+    CAPTURE(none);
+    CHECK_FALSE(record_schema(none).has_value());
+  }
+}
+
 TEST_CASE("every status and kind has a name of its own") {
   CHECK(tessera::to_text(Status::host_oom) == "host-oom");
   CHECK(tessera::from_text<Status>("start-fail") == Status::start_fail);
   CHECK(tessera::all_names<Status>().size() == 17);
-  CHECK(tessera::all_names<Kind>().size() == 11);
+  CHECK(tessera::all_names<Kind>().size() == 12);
 }
 
 TEST_CASE("the version moves with the log schema") {

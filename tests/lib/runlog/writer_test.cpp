@@ -34,7 +34,7 @@ TEST_CASE("each record is a sealed line with the common members and a number of 
   const auto lines = lines_of(folder / "log.1.0.0.jsonl");
   REQUIRE(lines.size() == 2);
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    CHECK(lines[i].starts_with(kRecordStart));
+    CHECK(record_schema(lines[i]) == kSchema);
     CHECK(seal_holds(lines[i]));
     const Json record = Json::parse(lines[i]);
     CHECK(record["n"] == i);
@@ -76,6 +76,25 @@ TEST_CASE("a record larger than one pipe write is a fault, not a torn line") {
   Writer writer = Writer::to_folder(folder.path(), kOrigin);
   CHECK_THROWS_AS(writer.write(Kind::event, {{"text", std::string(5000, 'x')}}), Error);
   CHECK(lines_of(folder / "log.1.0.0.jsonl").empty());
+}
+
+TEST_CASE("a log ends with the row of all records before it, and the footer") {
+  const test::TemporaryFolder folder;
+  Writer writer = Writer::to_folder(folder.path(), kOrigin);
+  writer.write(Kind::header, {{"label", "a"}, {"user", "kim"}});
+  writer.write(Kind::effective, {{"gpus", 8}});
+  writer.end({.status = Status::nan, .reason = "step 3"});
+  const auto lines = lines_of(folder / "log.1.0.0.jsonl");
+  REQUIRE(lines.size() == 4);
+  const Json row = Json::parse(lines[2]);
+  CHECK(row["t"] == "row");
+  CHECK(row["part"] == 1);
+  CHECK(row["row"].dump().starts_with(R"({"label":"a","user":"kim",)"));
+  CHECK(row["row"]["gpus"] == 8);
+  const Json footer = Json::parse(lines[3]);
+  CHECK(footer["t"] == "footer");
+  CHECK(footer["rows"] == 1);
+  CHECK(footer["project"] == "tput");
 }
 
 TEST_CASE("invalid UTF-8 still makes valid JSON") {

@@ -152,4 +152,18 @@ std::vector<nlohmann::ordered_json> records_of(const std::string& log) {
   return records;
 }
 
+nlohmann::ordered_json row_of(const std::vector<nlohmann::ordered_json>& records) {
+  const nlohmann::ordered_json& footer = records.back();
+  CHECK(footer.at("t") == "footer");
+  const auto count = footer.at("rows").get<std::size_t>();
+  nlohmann::ordered_json row;
+  for (std::size_t part = 1; part <= count; ++part) {
+    const nlohmann::ordered_json& record = records.at(records.size() - 2 - count + part);
+    CHECK(record.at("t") == "row");
+    CHECK(record.at("part") == part);
+    row.update(record.at("row"));
+  }
+  return row;
+}
+
 }  // namespace tessera::trainer::test

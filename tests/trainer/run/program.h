@@ -60,4 +60,7 @@ std::filesystem::path log_in(const std::filesystem::path& run_dir);
 // Returns the records of a log in order, after checking every seal.
 std::vector<nlohmann::ordered_json> records_of(const std::string& log);
 
+// The row that the log's row records have together; they must stand right before the footer.
+nlohmann::ordered_json row_of(const std::vector<nlohmann::ordered_json>& records);
+
 }  // namespace tessera::trainer::test

@@ -226,7 +226,7 @@ TEST_CASE("what the trainer can do and what the machine reaches are JSON") {
   const Json json = Json::parse(can.out);
   CHECK(json.at("devices") == Json::array({"cpu"}));
   CHECK(json.at("precisions") == Json::array({"fp32", "amp_bf16"}));
-  CHECK(json.at("log_schema") == 1);
+  CHECK(json.at("log_schema") == 2);
   // Capabilities name what it computes on a GPU on every machine; nothing if it was built without
   // CUDA.
   const Json on_gpus{

@@ -210,7 +210,7 @@ TEST_CASE("a process that is gone has its status from its log") {
   runlog::Footer footer = test::sample_footer();
   footer.status = Status::nan;
   footer.reason = "loss at step 3";
-  log.write(runlog::Kind::footer, footer_json(footer, log.facts()));
+  log.end(footer);
   CHECK(ended().status == Status::nan);
   CHECK(ended().reason == "loss at step 3");
   CHECK(ended().build == "0.1.0 ab12");

@@ -62,7 +62,7 @@ class Place {
     runlog::Footer footer = sample_footer();
     footer.status = status;
     if (status != runlog::Status::ok) footer.reason = "as the test says";
-    log.write(runlog::Kind::footer, footer_json(footer, log.facts()));
+    log.end(footer);
   }
 
   // Every pending job ends at the next question, with a log that says so.

@@ -107,7 +107,7 @@ class Project {
     runlog::Footer footer = sample_footer();
     footer.status = *status;
     if (*status != runlog::Status::ok) footer.reason = "as the test says";
-    log.write(runlog::Kind::footer, footer_json(footer, log.facts()));
+    log.end(footer);
   }
 
   // The job that holds the run's attempt ends so.
