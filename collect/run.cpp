@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/point/identity.h"
+#include "lib/runlog/keys.h"
 
 namespace tessera::collect {
 
@@ -19,10 +20,10 @@ namespace {
 // The header's point, if there is one. False if it is not the point of the id that the log claims.
 bool take_point(const RankLog& rank_log, std::optional<sweep::Point>& point, Notes& notes) {
   const runlog::Log& log = rank_log.log;
-  if (!log.header || !log.header->contains("point")) return true;
+  if (!log.header || !log.header->contains(runlog::keys::point)) return true;
   try {
-    sweep::Point stated =
-        sweep::parse_point(parse_json(log.header->at("point").dump(), "point of the header"));
+    sweep::Point stated = sweep::parse_point(
+        parse_json(log.header->at(runlog::keys::point).dump(), "point of the header"));
     const std::string id = sweep::point_id(stated);
     if (id != log.origin.id) {
       notes.add(rank_log.path, fmt::format("the header's point has the id {}, not {} as it claims; "

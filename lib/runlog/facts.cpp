@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "lib/runlog/keys.h"
 #include "lib/runlog/members.h"
 #include "lib/runlog/text.h"
 
@@ -21,166 +22,107 @@ constexpr std::size_t kVersionBytes = 24;
 constexpr std::size_t kEnvBytes = 150;
 constexpr std::size_t kRowBytes = 2500;  // of the row in one record
 
-// Every member with its key in `row`; the one list of them.
+// A member of Facts: its key in the row, and where it is from.
+struct Fact {
+  const char* key;
+  Kind record;                    // the kind of record that says it
+  std::size_t most_bytes = 0;     // of its text in the row; 0: all
+  const char* said_as = nullptr;  // its key there; null: as in the row
+  bool is_put_together = false;   // of more than one member, by absorb_*
+};
+
+// Every member but those that each record says of itself; the one list of them, in the row's order.
 template <class F, class Visit>
-void each_member(F& facts, Visit visit) {
-  visit("project", facts.project);
-  visit("run", facts.run);
-  visit("id", facts.id);
-  visit("label", facts.label);
-  visit("job", facts.job);
-  visit("user", facts.user);
-  visit("cluster", facts.cluster);
-  visit("derived_from", facts.derived_from);
-  visit("gpu_requested", facts.gpu_requested);
-  visit("started_utc", facts.started_utc);
-  visit("rep", facts.rep);
-  visit("try", facts.attempt);
-  visit("restart", facts.restart);
-  visit("repeats", facts.repeats);
-  visit("env", facts.env);
-  visit("d_model", facts.d_model);
-  visit("n_layers", facts.n_layers);
-  visit("n_heads", facts.n_heads);
-  visit("n_kv_heads", facts.n_kv_heads);
-  visit("head_dim", facts.head_dim);
-  visit("ffn", facts.ffn);
-  visit("vocab", facts.vocab);
-  visit("n_params", facts.n_params);
-  visit("n_trainable", facts.n_trainable);
-  visit("norm", facts.norm);
-  visit("positions", facts.positions);
-  visit("activation", facts.activation);
-  visit("biases", facts.biases);
-  visit("tied", facts.tied);
-  visit("norm_eps", facts.norm_eps);
-  visit("rope_theta", facts.rope_theta);
-  visit("gpus", facts.gpus);
-  visit("nodes", facts.nodes);
-  visit("seq_len", facts.seq_len);
-  visit("global_batch", facts.global_batch);
-  visit("microbatch_size", facts.microbatch_size);
-  visit("accum", facts.accum);
-  visit("hybrid_group", facts.hybrid_group);
-  visit("threads", facts.threads);
-  visit("shared_with", facts.shared_with);
-  visit("steps", facts.steps_asked);
-  visit("warmup", facts.warmup_asked);
-  visit("seed", facts.seed);
-  visit("precision", facts.precision);
-  visit("mixed_precision", facts.mixed_precision);
-  visit("sharding_strategy", facts.sharding_strategy);
-  visit("activation_checkpointing", facts.activation_checkpointing);
-  visit("recompute", facts.recompute);
-  visit("attention", facts.attention);
-  visit("data", facts.data);
-  visit("activation_cpu_offload", facts.activation_cpu_offload);
-  visit("deterministic", facts.deterministic);
-  visit("fused_gelu", facts.fused_gelu);
-  visit("emulated", facts.emulated);
-  visit("device_name", facts.device_name);
-  visit("hosts", facts.hosts);
-  visit("driver", facts.driver);
-  visit("device_count", facts.device_count);
-  visit("device_memory_bytes", facts.device_memory_bytes);
-  visit("trainer", facts.trainer);
-  visit("commit", facts.commit);
-  visit("image", facts.image);
-  visit("cuda", facts.cuda);
-  visit("cublaslt", facts.cublaslt);
-  visit("cudnn", facts.cudnn);
-  visit("nccl", facts.nccl);
-  visit("blas", facts.blas);
-  visit("planned_bytes", facts.planned_bytes);
-  visit("allocated_bytes", facts.allocated_bytes);
-  visit("unplanned_bytes", facts.unplanned_bytes);
-  visit("gpu", facts.gpu);
-  visit("peak_tflops", facts.peak_tflops);
-  visit("peak_source", facts.peak_source);
-  visit("gemm_measured_tflops", facts.gemm_measured_tflops);
+void each_fact(F& facts, Visit visit) {
+  using enum Kind;
+  visit(Fact{keys::label, header, kWordBytes}, facts.label);
+  visit(Fact{keys::job, header, kWordBytes}, facts.job);
+  visit(Fact{keys::user, header, kWordBytes}, facts.user);
+  visit(Fact{keys::cluster, header, kWordBytes}, facts.cluster);
+  visit(Fact{keys::derived_from, header}, facts.derived_from);
+  visit(Fact{keys::gpu_requested, header, kWordBytes}, facts.gpu_requested);
+  visit(Fact{.key = keys::started_utc, .record = header, .said_as = keys::utc}, facts.started_utc);
+  visit(Fact{keys::repeats, header}, facts.repeats);
+  visit(Fact{.key = keys::env, .record = header, .is_put_together = true}, facts.env);
+  visit(Fact{keys::d_model, model}, facts.d_model);
+  visit(Fact{keys::n_layers, model}, facts.n_layers);
+  visit(Fact{keys::n_heads, model}, facts.n_heads);
+  visit(Fact{keys::n_kv_heads, model}, facts.n_kv_heads);
+  visit(Fact{keys::head_dim, model}, facts.head_dim);
+  visit(Fact{keys::ffn, model}, facts.ffn);
+  visit(Fact{keys::vocab, model}, facts.vocab);
+  visit(Fact{keys::n_params, model}, facts.n_params);
+  visit(Fact{keys::n_trainable, model}, facts.n_trainable);
+  visit(Fact{keys::norm, model}, facts.norm);
+  visit(Fact{keys::positions, model}, facts.positions);
+  visit(Fact{keys::activation, model}, facts.activation);
+  visit(Fact{keys::biases, model}, facts.biases);
+  visit(Fact{keys::tied, model}, facts.tied);
+  visit(Fact{keys::norm_eps, model}, facts.norm_eps);
+  visit(Fact{keys::rope_theta, model}, facts.rope_theta);
+  visit(Fact{keys::gpus, effective}, facts.gpus);
+  visit(Fact{keys::nodes, effective}, facts.nodes);
+  visit(Fact{keys::seq_len, effective}, facts.seq_len);
+  visit(Fact{keys::global_batch, effective}, facts.global_batch);
+  visit(Fact{keys::microbatch_size, effective}, facts.microbatch_size);
+  visit(Fact{keys::accum, effective}, facts.accum);
+  visit(Fact{keys::hybrid_group, effective}, facts.hybrid_group);
+  visit(Fact{keys::threads, effective}, facts.threads);
+  visit(Fact{keys::shared_with, effective}, facts.shared_with);
+  visit(Fact{keys::steps, effective}, facts.steps_asked);
+  visit(Fact{keys::warmup, effective}, facts.warmup_asked);
+  visit(Fact{keys::seed, effective}, facts.seed);
+  visit(Fact{keys::precision, effective}, facts.precision);
+  visit(Fact{keys::mixed_precision, effective}, facts.mixed_precision);
+  visit(Fact{keys::sharding_strategy, effective}, facts.sharding_strategy);
+  visit(Fact{keys::activation_checkpointing, effective}, facts.activation_checkpointing);
+  visit(Fact{keys::recompute, effective, kVersionBytes}, facts.recompute);
+  visit(Fact{keys::attention, effective, kVersionBytes}, facts.attention);
+  visit(Fact{keys::data, effective, kDataBytes}, facts.data);
+  visit(Fact{keys::activation_cpu_offload, effective}, facts.activation_cpu_offload);
+  visit(Fact{keys::deterministic, effective}, facts.deterministic);
+  visit(Fact{keys::fused_gelu, effective}, facts.fused_gelu);
+  visit(Fact{keys::emulated, effective}, facts.emulated);
+  visit(Fact{keys::device_name, host, kNameBytes, keys::devices, true}, facts.device_name);
+  visit(Fact{keys::hosts, host, kNameBytes, keys::host, true}, facts.hosts);
+  visit(Fact{keys::driver, host, kVersionBytes}, facts.driver);
+  visit(Fact{keys::device_count, host, 0, keys::count, true}, facts.device_count);
+  visit(Fact{keys::device_memory_bytes, host, 0, keys::memory_bytes}, facts.device_memory_bytes);
+  visit(Fact{keys::trainer, software, kVersionBytes}, facts.trainer);
+  visit(Fact{keys::commit, software, kVersionBytes}, facts.commit);
+  visit(Fact{keys::image, software, kImageBytes}, facts.image);
+  visit(Fact{keys::cuda, software, kVersionBytes}, facts.cuda);
+  visit(Fact{keys::cublaslt, software, kVersionBytes}, facts.cublaslt);
+  visit(Fact{keys::cudnn, software, kVersionBytes}, facts.cudnn);
+  visit(Fact{keys::nccl, software, kVersionBytes}, facts.nccl);
+  visit(Fact{keys::blas, software, kNameBytes}, facts.blas);
+  visit(Fact{keys::planned_bytes, plan}, facts.planned_bytes);
+  visit(Fact{keys::allocated_bytes, plan}, facts.allocated_bytes);
+  visit(Fact{keys::unplanned_bytes, plan}, facts.unplanned_bytes);
+  visit(Fact{keys::gpu, peak, kWordBytes}, facts.gpu);
+  visit(Fact{keys::peak_tflops, peak}, facts.peak_tflops);
+  visit(Fact{keys::peak_source, peak, kSourceBytes, keys::source}, facts.peak_source);
+  visit(Fact{keys::gemm_measured_tflops, peak}, facts.gemm_measured_tflops);
 }
 
 void take_origin(Facts& facts, const Json& record) {
-  take(record, "project", facts.project);
-  take(record, "run", facts.run);
-  take(record, "id", facts.id);
-  take(record, "rep", facts.rep);
-  take(record, "try", facts.attempt);
-  take(record, "restart", facts.restart);
+  take(record, keys::project, facts.project);
+  take(record, keys::run, facts.run);
+  take(record, keys::id, facts.id);
+  take(record, keys::rep, facts.rep);
+  take(record, keys::try_, facts.attempt);
+  take(record, keys::restart, facts.restart);
 }
 
 void absorb_header(Facts& facts, const Json& record) {
   take_origin(facts, record);
-  for (auto [key, member] : {std::pair{"label", &facts.label},
-                             {"job", &facts.job},
-                             {"user", &facts.user},
-                             {"cluster", &facts.cluster},
-                             {"derived_from", &facts.derived_from},
-                             {"gpu_requested", &facts.gpu_requested},
-                             {"utc", &facts.started_utc}}) {
-    take(record, key, *member);
-  }
-  take(record, "repeats", facts.repeats);
-  if (const auto point = record.find("point"); point != record.end() && point->is_object()) {
-    take(*point, "env", facts.env);
-  }
-}
-
-void absorb_model(Facts& facts, const Json& record) {
-  for (auto [key, member] : {std::pair{"d_model", &facts.d_model},
-                             {"n_layers", &facts.n_layers},
-                             {"n_heads", &facts.n_heads},
-                             {"n_kv_heads", &facts.n_kv_heads},
-                             {"head_dim", &facts.head_dim},
-                             {"ffn", &facts.ffn},
-                             {"vocab", &facts.vocab},
-                             {"n_params", &facts.n_params},
-                             {"n_trainable", &facts.n_trainable}}) {
-    take(record, key, *member);
-  }
-  take(record, "norm", facts.norm);
-  take(record, "positions", facts.positions);
-  take(record, "activation", facts.activation);
-  take(record, "tied", facts.tied);
-  take(record, "biases", facts.biases);
-  take(record, "norm_eps", facts.norm_eps);
-  take(record, "rope_theta", facts.rope_theta);
-}
-
-void absorb_effective(Facts& facts, const Json& record) {
-  for (auto [key, member] : {std::pair{"gpus", &facts.gpus},
-                             {"nodes", &facts.nodes},
-                             {"seq_len", &facts.seq_len},
-                             {"global_batch", &facts.global_batch},
-                             {"microbatch_size", &facts.microbatch_size},
-                             {"accum", &facts.accum},
-                             {"hybrid_group", &facts.hybrid_group},
-                             {"threads", &facts.threads},
-                             {"shared_with", &facts.shared_with},
-                             {"steps", &facts.steps_asked},
-                             {"warmup", &facts.warmup_asked}}) {
-    take(record, key, *member);
-  }
-  for (auto [key, member] : {std::pair{"precision", &facts.precision},
-                             {"mixed_precision", &facts.mixed_precision},
-                             {"sharding_strategy", &facts.sharding_strategy},
-                             {"activation_checkpointing", &facts.activation_checkpointing},
-                             {"recompute", &facts.recompute},
-                             {"attention", &facts.attention},
-                             {"data", &facts.data}}) {
-    take(record, key, *member);
-  }
-  take(record, "seed", facts.seed);
-  take(record, "activation_cpu_offload", facts.activation_cpu_offload);
-  take(record, "deterministic", facts.deterministic);
-  take(record, "fused_gelu", facts.fused_gelu);
-  take(record, "emulated", facts.emulated);
+  if (const auto point = record.find(keys::point); point != record.end() && point->is_object())
+    take(*point, keys::env, facts.env);
 }
 
 void absorb_host(Facts& facts, const Json& record) {
-  take(record, "driver", facts.driver);
-  take(record, "memory_bytes", facts.device_memory_bytes);
-  if (const auto devices = record.find("devices"); devices != record.end() && devices->is_array()) {
+  if (const auto devices = record.find(keys::devices);
+      devices != record.end() && devices->is_array()) {
     // Several kinds in one run are all named, so that nobody takes them for one.
     std::vector<std::string> kinds;
     for (const Json& device : *devices) {
@@ -194,92 +136,50 @@ void absorb_host(Facts& facts, const Json& record) {
     if (!names.empty()) facts.device_name = cut_text(names, kNameBytes);
   }
   std::optional<std::int64_t> count;
-  take(record, "count", count);
+  take(record, keys::count, count);
   if (count) facts.device_count = facts.device_count.value_or(0) + *count;
   std::optional<std::string> host;
-  take(record, "host", host);
+  take(record, keys::host, host);
   if (host) facts.hosts = cut_text(facts.hosts ? *facts.hosts + "," + *host : *host, kNameBytes);
 }
 
-void absorb_software(Facts& facts, const Json& record) {
-  for (auto [key, member] : {std::pair{"trainer", &facts.trainer},
-                             {"commit", &facts.commit},
-                             {"image", &facts.image},
-                             {"cuda", &facts.cuda},
-                             {"cublaslt", &facts.cublaslt},
-                             {"cudnn", &facts.cudnn},
-                             {"nccl", &facts.nccl},
-                             {"blas", &facts.blas}}) {
-    take(record, key, *member);
-  }
+// As many variables as have room in the row, in order of name.
+std::map<std::string, std::string> cut_env(std::map<std::string, std::string> env) {
+  std::size_t bytes = 0;
+  std::erase_if(env, [&](const auto& variable) {
+    bytes += variable.first.size() + variable.second.size() + 6;
+    return bytes > kEnvBytes;
+  });
+  return env;
 }
 
 }  // namespace
 
 void absorb(Facts& facts, const Json& record) {
   std::optional<std::string> kind_name;
-  take(record, "t", kind_name);
+  take(record, keys::t, kind_name);
   const auto kind = kind_name ? from_text<Kind>(*kind_name) : std::nullopt;
   if (!kind) return;
-  switch (*kind) {
-    case Kind::header:
-      return absorb_header(facts, record);
-    case Kind::model:
-      return absorb_model(facts, record);
-    case Kind::effective:
-      return absorb_effective(facts, record);
-    case Kind::host:
-      return absorb_host(facts, record);
-    case Kind::software:
-      return absorb_software(facts, record);
-    case Kind::plan:
-      take(record, "planned_bytes", facts.planned_bytes);
-      take(record, "allocated_bytes", facts.allocated_bytes);
-      take(record, "unplanned_bytes", facts.unplanned_bytes);
-      return;
-    case Kind::peak:
-      take(record, "gpu", facts.gpu);
-      take(record, "peak_tflops", facts.peak_tflops);
-      take(record, "source", facts.peak_source);
-      take(record, "gemm_measured_tflops", facts.gemm_measured_tflops);
-      return;
-    case Kind::step:
-    case Kind::event:
-    case Kind::profile:
-    case Kind::row:
-    case Kind::footer:
-      return;
-  }
+  each_fact(facts, [&](const Fact& fact, auto& member) {
+    if (fact.record == *kind && !fact.is_put_together)
+      take(record, fact.said_as != nullptr ? fact.said_as : fact.key, member);
+  });
+  if (kind == Kind::header) absorb_header(facts, record);
+  if (kind == Kind::host) absorb_host(facts, record);
 }
 
 Json row_json(const Facts& facts) {
-  Facts cut = facts;
-  const auto cut_to = [](std::size_t bytes,
-                         std::initializer_list<std::optional<std::string>*> texts) {
-    for (auto* text : texts) {
-      if (*text) *text = cut_text(**text, bytes);
-    }
-  };
-  cut_to(kDataBytes, {&cut.data});
-  cut_to(kSourceBytes, {&cut.peak_source});
-  cut_to(kImageBytes, {&cut.image});
-  cut_to(kNameBytes, {&cut.device_name, &cut.hosts, &cut.blas});
-  cut_to(kWordBytes, {&cut.label, &cut.job, &cut.user, &cut.cluster, &cut.gpu_requested, &cut.gpu});
-  cut_to(kVersionBytes, {&cut.driver, &cut.trainer, &cut.commit, &cut.cuda, &cut.cublaslt,
-                         &cut.cudnn, &cut.nccl, &cut.attention, &cut.recompute});
-  if (cut.env) {
-    std::size_t bytes = 0;
-    std::erase_if(*cut.env, [&](const auto& variable) {
-      bytes += variable.first.size() + variable.second.size() + 6;
-      return bytes > kEnvBytes;
-    });
-  }
-  // Every record says these itself, the footer project and run.
-  for (auto* own : {&cut.project, &cut.run, &cut.id}) own->reset();
-  for (auto* own : {&cut.rep, &cut.attempt, &cut.restart}) own->reset();
   Json row = Json::object();
-  each_member(cut, [&](const char* key, const auto& member) {
-    if (member) row[key] = *member;
+  each_fact(facts, [&](const Fact& fact, const auto& member) {
+    if (!member) return;
+    using T = std::decay_t<decltype(*member)>;
+    if constexpr (std::is_same_v<T, std::string>) {
+      row[fact.key] = fact.most_bytes > 0 ? cut_text(*member, fact.most_bytes) : *member;
+    } else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
+      row[fact.key] = cut_env(*member);
+    } else {
+      row[fact.key] = *member;
+    }
   });
   return row;
 }
@@ -292,19 +192,19 @@ std::vector<Json> row_records(const Facts& facts) {
         key.size() + value.dump(-1, ' ', false, Json::error_handler_t::replace).size() + 4;
     if (records.empty() || bytes + size > kRowBytes) {
       Json& record = records.emplace_back();
-      record["part"] = records.size();
-      record["row"] = Json::object();
+      record[keys::part] = records.size();
+      record[keys::row] = Json::object();
       bytes = 0;
     }
-    records.back()["row"][key] = value;
+    records.back()[keys::row][key] = value;
     bytes += size;
   }
   return records;
 }
 
 void take_row(Facts& facts, const Json& record) {
-  if (const auto row = record.find("row"); row != record.end() && row->is_object())
-    each_member(facts, [&](const char* key, auto& member) { take(*row, key, member); });
+  if (const auto row = record.find(keys::row); row != record.end() && row->is_object())
+    each_fact(facts, [&](const Fact& fact, auto& member) { take(*row, fact.key, member); });
   take_origin(facts, record);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lib/runlog/keys.h"
 #include "lib/runlog/members.h"
 #include "lib/runlog/text.h"
 
@@ -11,16 +12,53 @@ namespace {
 
 constexpr std::size_t kReasonBytes = 220;
 
-// Every member with its key; the one list of them.
+// Members of the record with their keys, each in one list for writer and reader.
 template <class B, class Visit>
 void each_share(B& budget, Visit visit) {
-  visit("gemm", budget.gemm);
-  visit("attention", budget.attention);
-  visit("memory_bound", budget.memory_bound);
-  visit("optimizer", budget.optimizer);
-  visit("offload", budget.offload);
-  visit("data_wait", budget.data_wait);
-  visit("other", budget.other);
+  visit(keys::gemm, budget.gemm);
+  visit(keys::attention, budget.attention);
+  visit(keys::memory_bound, budget.memory_bound);
+  visit(keys::optimizer, budget.optimizer);
+  visit(keys::offload, budget.offload);
+  visit(keys::data_wait, budget.data_wait);
+  visit(keys::other, budget.other);
+}
+
+// Of the measured steps; absent without any.
+template <class F, class Visit>
+void each_measured_sum(F& footer, Visit visit) {
+  visit(keys::measured_s, footer.steps.measured_s);
+  visit(keys::tokens, footer.steps.tokens);
+  visit(keys::data_wait_s, footer.steps.data_wait_s);
+}
+
+// In `step_s`, of the measured steps.
+template <class F, class Visit>
+void each_step_time(F& footer, Visit visit) {
+  visit(keys::median, footer.steps.median_s);
+  visit(keys::mean, footer.steps.mean_s);
+  visit(keys::p5, footer.steps.p5_s);
+  visit(keys::p95, footer.steps.p95_s);
+  visit(keys::max_over_ranks, footer.step_s_max_over_ranks);
+}
+
+// Each absent where it is not known.
+template <class F, class Visit>
+void each_figure(F& footer, Visit visit) {
+  visit(keys::loss_first, footer.steps.loss_first);
+  visit(keys::loss_last, footer.steps.loss_last);
+  visit(keys::grad_norm_last, footer.steps.grad_norm_last);
+  visit(keys::startup_s, footer.startup_s);
+  visit(keys::wall_s, footer.wall_s);
+  visit(keys::mem_peak_bytes, footer.mem_peak_bytes);
+  visit(keys::comm_exposed_s, footer.comm_exposed_s);
+  visit(keys::sm_clock_min_mhz, footer.sm_clock_min_mhz);
+  visit(keys::power_w_mean, footer.power_w_mean);
+  visit(keys::temperature_c_max, footer.temperature_c_max);
+  visit(keys::issue_s, footer.steps.issue_median_s);
+  visit(keys::other_processes, footer.other_processes);
+  visit(keys::flops_executed_per_token, footer.flops_executed_per_token);
+  visit(keys::flops_recompute_per_token, footer.flops_recompute_per_token);
 }
 
 // Four places: a share that was measured has no more.
@@ -31,47 +69,34 @@ double rounded(double share) {
 
 Json footer_json(const Footer& footer, std::size_t rows) {
   Json json;
-  json["status"] = to_text(footer.status);
-  json["reason"] = cut_text(footer.reason, kReasonBytes);
-  json["exit"] = footer.exit_code;
-  json["warmup"] = footer.steps.warmup;
-  json["measured"] = footer.steps.measured;
+  json[keys::status] = to_text(footer.status);
+  json[keys::reason] = cut_text(footer.reason, kReasonBytes);
+  json[keys::exit] = footer.exit_code;
+  json[keys::warmup] = footer.steps.warmup;
+  json[keys::measured] = footer.steps.measured;
+  json[keys::steps_skipped] = footer.steps.skipped;
+  json[keys::token_basis] = footer.token_basis;
   if (footer.steps.measured > 0) {
-    json["measured_s"] = footer.steps.measured_s;
-    Json& step_s = json["step_s"];
-    put(step_s, "median", footer.steps.median_s);
-    put(step_s, "mean", footer.steps.mean_s);
-    put(step_s, "p5", footer.steps.p5_s);
-    put(step_s, "p95", footer.steps.p95_s);
-    put(step_s, "max_over_ranks", footer.step_s_max_over_ranks);
-    json["tokens"] = footer.steps.tokens;
-    json["data_wait_s"] = footer.steps.data_wait_s;
+    each_measured_sum(footer, [&](const char* key, auto sum) { json[key] = sum; });
+    Json& step_s = json[keys::step_s];
+    each_step_time(footer, [&](const char* key, const auto& time) { put(step_s, key, time); });
   }
-  json["token_basis"] = footer.token_basis;
-  put(json, "loss_first", footer.steps.loss_first);
-  put(json, "loss_last", footer.steps.loss_last);
-  put(json, "grad_norm_last", footer.steps.grad_norm_last);
-  json["steps_skipped"] = footer.steps.skipped;
-  put(json, "startup_s", footer.startup_s);
-  put(json, "wall_s", footer.wall_s);
-  put(json, "mem_peak_bytes", footer.mem_peak_bytes);
-  put(json, "comm_exposed_s", footer.comm_exposed_s);
-  put(json, "sm_clock_min_mhz", footer.sm_clock_min_mhz);
-  put(json, "power_w_mean", footer.power_w_mean);
-  put(json, "temperature_c_max", footer.temperature_c_max);
-  put(json, "issue_s", footer.steps.issue_median_s);
-  if (!footer.throttled.empty()) json["throttled"] = footer.throttled;
-  put(json, "other_processes", footer.other_processes);
-  put(json, "flops_executed_per_token", footer.flops_executed_per_token);
-  put(json, "flops_recompute_per_token", footer.flops_recompute_per_token);
-  if (footer.cpu_share) json["cpu_share"] = rounded(*footer.cpu_share);
+  each_figure(footer, [&](const char* key, const auto& figure) { put(json, key, figure); });
+  if (!footer.throttled.empty()) json[keys::throttled] = footer.throttled;
+  if (footer.cpu_share) json[keys::cpu_share] = rounded(*footer.cpu_share);
   if (footer.budget) {
-    Json& budget = json["budget"];
+    Json& budget = json[keys::budget];
     each_share(*footer.budget,
                [&](const char* key, double share) { budget[key] = rounded(share); });
   }
-  json["rows"] = rows;
+  json[keys::rows] = rows;
   return json;
+}
+
+// The member if it is there and an object.
+const Json* object_in(const Json& record, const char* key) {
+  const auto found = record.find(key);
+  return found != record.end() && found->is_object() ? &*found : nullptr;
 }
 
 }  // namespace
@@ -86,65 +111,41 @@ std::vector<std::pair<Kind, Json>> last_records(const Footer& footer, const Fact
 
 std::optional<std::int64_t> rows_before(const Json& footer) {
   std::optional<std::int64_t> rows;
-  take(footer, "rows", rows);
+  take(footer, keys::rows, rows);
   return rows && *rows >= 0 ? rows : std::nullopt;
 }
 
 std::optional<Footer> parse_footer(const Json& record) {
-  const auto kind = record.find("t");
-  const auto status = record.find("status");
-  const auto row = record.find("row");
-  const bool has_row = rows_before(record) || (row != record.end() && row->is_object());
-  if (kind == record.end() || *kind != "footer" || status == record.end() || !status->is_string() ||
-      !has_row) {
-    return std::nullopt;
-  }
-  const auto known = from_text<Status>(status->get<std::string>());
-  if (!known) return std::nullopt;
+  std::optional<std::string> kind, status;
+  take(record, keys::t, kind);
+  take(record, keys::status, status);
+  const auto known = status ? from_text<Status>(*status) : std::nullopt;
+  const bool has_row = rows_before(record) || object_in(record, keys::row) != nullptr;
+  if (kind != to_text(Kind::footer) || !known || !has_row) return std::nullopt;
   Footer footer;
   footer.status = *known;
-  take(record, "reason", footer.reason);
-  take(record, "exit", footer.exit_code);
-  take(record, "warmup", footer.steps.warmup);
-  take(record, "measured", footer.steps.measured);
-  take(record, "measured_s", footer.steps.measured_s);
-  if (const auto step_s = record.find("step_s"); step_s != record.end() && step_s->is_object()) {
-    take(*step_s, "median", footer.steps.median_s);
-    take(*step_s, "mean", footer.steps.mean_s);
-    take(*step_s, "p5", footer.steps.p5_s);
-    take(*step_s, "p95", footer.steps.p95_s);
-    take(*step_s, "max_over_ranks", footer.step_s_max_over_ranks);
-  }
-  take(record, "tokens", footer.steps.tokens);
-  take(record, "data_wait_s", footer.steps.data_wait_s);
-  take(record, "token_basis", footer.token_basis);
-  take(record, "loss_first", footer.steps.loss_first);
-  take(record, "loss_last", footer.steps.loss_last);
-  take(record, "grad_norm_last", footer.steps.grad_norm_last);
-  take(record, "steps_skipped", footer.steps.skipped);
-  take(record, "startup_s", footer.startup_s);
-  take(record, "wall_s", footer.wall_s);
-  take(record, "mem_peak_bytes", footer.mem_peak_bytes);
-  take(record, "comm_exposed_s", footer.comm_exposed_s);
-  take(record, "sm_clock_min_mhz", footer.sm_clock_min_mhz);
-  take(record, "power_w_mean", footer.power_w_mean);
-  take(record, "temperature_c_max", footer.temperature_c_max);
-  take(record, "issue_s", footer.steps.issue_median_s);
-  if (const auto throttled = record.find("throttled");
+  const auto from = [](const Json& object) {
+    return [&object](const char* key, auto& member) { take(object, key, member); };
+  };
+  take(record, keys::reason, footer.reason);
+  take(record, keys::exit, footer.exit_code);
+  take(record, keys::warmup, footer.steps.warmup);
+  take(record, keys::measured, footer.steps.measured);
+  take(record, keys::steps_skipped, footer.steps.skipped);
+  take(record, keys::token_basis, footer.token_basis);
+  each_measured_sum(footer, from(record));
+  if (const Json* step_s = object_in(record, keys::step_s)) each_step_time(footer, from(*step_s));
+  each_figure(footer, from(record));
+  if (const auto throttled = record.find(keys::throttled);
       throttled != record.end() && throttled->is_array()) {
     for (const Json& reason : *throttled) {
       if (reason.is_string()) footer.throttled.push_back(reason.get<std::string>());
     }
   }
-  take(record, "other_processes", footer.other_processes);
-  take(record, "flops_executed_per_token", footer.flops_executed_per_token);
-  take(record, "flops_recompute_per_token", footer.flops_recompute_per_token);
-  take(record, "cpu_share", footer.cpu_share);
-  if (const auto budget = record.find("budget"); budget != record.end() && budget->is_object()) {
-    each_share(footer.budget.emplace(),
-               [&](const char* key, double& share) { take(*budget, key, share); });
-  }
-  take(record, "utc", footer.ended_utc);
+  take(record, keys::cpu_share, footer.cpu_share);
+  if (const Json* budget = object_in(record, keys::budget))
+    each_share(footer.budget.emplace(), from(*budget));
+  take(record, keys::utc, footer.ended_utc);
   return footer;
 }
 

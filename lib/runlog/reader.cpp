@@ -13,6 +13,7 @@
 #include "lib/base/crc32.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/runlog/keys.h"
 #include "lib/runlog/line_scanner.h"
 
 namespace tessera::runlog {
@@ -48,7 +49,7 @@ bool truth(const Json& record, const char* key) {
 // The origin that every record names; nothing if one of its members is missing or impossible.
 std::optional<Origin> origin_of(const Json& record) {
   Origin origin;
-  origin.id = text(record, "id");
+  origin.id = text(record, keys::id);
   if (origin.id.empty()) return std::nullopt;
   const auto take = [&](const char* key, int low, int& target) {
     const auto value = integer(record, key);
@@ -56,12 +57,12 @@ std::optional<Origin> origin_of(const Json& record) {
     target = static_cast<int>(*value);
     return true;
   };
-  if (!take("rep", 1, origin.repeat) || !take("try", 1, origin.attempt) ||
-      !take("restart", 0, origin.restart) || !take("rank", 0, origin.rank)) {
+  if (!take(keys::rep, 1, origin.repeat) || !take(keys::try_, 1, origin.attempt) ||
+      !take(keys::restart, 0, origin.restart) || !take(keys::rank, 0, origin.rank)) {
     return std::nullopt;
   }
-  origin.project = text(record, "project");
-  origin.run = text(record, "run");
+  origin.project = text(record, keys::project);
+  origin.run = text(record, keys::run);
   return origin;
 }
 
@@ -71,24 +72,24 @@ bool same_origin(const Origin& a, const Origin& b) {
 }
 
 std::optional<StepSample> step_of(const Json& record) {
-  const auto step = integer(record, "step");
-  const auto tokens = integer(record, "tokens");
-  const double seconds = number(record, "seconds", 0);
+  const auto step = integer(record, keys::step);
+  const auto tokens = integer(record, keys::tokens);
+  const double seconds = number(record, keys::seconds, 0);
   if (!step || !tokens || *tokens < 0 || !(seconds > 0)) return std::nullopt;
   return StepSample{.step = *step,
-                    .warmup = truth(record, "warmup"),
+                    .warmup = truth(record, keys::warmup),
                     .seconds = seconds,
                     .tokens = *tokens,
-                    .loss = number(record, "loss", kNotKnown),
-                    .grad_norm = number(record, "grad_norm", kNotKnown),
-                    .data_wait_s = number(record, "data_wait_s", 0),
-                    .skipped = truth(record, "skipped")};
+                    .loss = number(record, keys::loss, kNotKnown),
+                    .grad_norm = number(record, keys::grad_norm, kNotKnown),
+                    .data_wait_s = number(record, keys::data_wait_s, 0),
+                    .skipped = truth(record, keys::skipped)};
 }
 
 Event event_of(const Json& record) {
-  Event event{.kind = text(record, "kind"), .text = text(record, "text")};
+  Event event{.kind = text(record, keys::kind), .text = text(record, keys::text)};
   if (event.text.empty()) {
-    for (const char* key : {"requested_bytes", "free_bytes"}) {
+    for (const char* key : {keys::requested_bytes, keys::free_bytes}) {
       if (const auto bytes = integer(record, key)) {
         event.text += fmt::format("{}{} {}", event.text.empty() ? "" : ", ", key, *bytes);
       }
@@ -158,7 +159,7 @@ class Parser {
   void sealed(std::string_view text) {
     const Json record = Json::parse(text, nullptr, false);
     const auto origin = record.is_object() ? origin_of(record) : std::nullopt;
-    const auto n = record.is_object() ? integer(record, "n") : std::nullopt;
+    const auto n = record.is_object() ? integer(record, keys::n) : std::nullopt;
     if (!origin || !n || *n < 0) {
       ++file_.damaged;  // sealed, but not by our writer
       return;
@@ -174,7 +175,7 @@ class Parser {
 
   static void take_record(Log& log, State& state, const Origin& origin, std::int64_t n,
                           const Json& record) {
-    const auto kind = from_text<Kind>(runlog::text(record, "t"));
+    const auto kind = from_text<Kind>(runlog::text(record, keys::t));
     if (kind == Kind::header && log.header && *log.header != record) log.clash = true;
     if (log.clash) return;
     if (n <= state.last_n) {
@@ -200,7 +201,7 @@ class Parser {
       return;
     }
     if (kind == Kind::row) {
-      if (integer(record, "part") == state.rows + 1) {
+      if (integer(record, keys::part) == state.rows + 1) {
         take_row(state.row, record);
         ++state.rows;
       }
@@ -294,7 +295,7 @@ OpenLog open_log(const std::filesystem::path& path) {
 }
 
 std::size_t headers_in(std::string_view text) {
-  constexpr std::string_view kHeader = R"("t":"header")";
+  static const std::string kHeader = fmt::format(R"("{}":"{}")", keys::t, to_text(Kind::header));
   std::size_t count = 0;
   for (std::size_t at = text.find(kHeader); at != std::string_view::npos;
        at = text.find(kHeader, at + kHeader.size()))
@@ -329,20 +330,22 @@ std::optional<Status> last_record_status(const OpenLog& log, const std::filesyst
   if (!starts_as_record(line) || !is_known_schema(line) || !seal_holds(line)) return std::nullopt;
   // The writer puts the status before the figures, which are most of the record and need not be
   // parsed: quotes within words are escaped, so that what is found here are keys.
-  constexpr std::string_view kStatus = R"("status":")";
+  static const std::string kStatus = fmt::format(R"("{}":")", keys::status);
+  static const std::string kRows = fmt::format(R"(,"{}":)", keys::rows);
+  static const std::string kRow = fmt::format(R"(,"{}":{{)", keys::row);  // of schema 1
   const std::size_t status = line.find(kStatus);
-  const bool has_row =
-      has_count(line, R"(,"rows":)") || line.find(R"(,"row":{)") != std::string_view::npos;
+  const bool has_row = has_count(line, kRows) || line.find(kRow) != std::string_view::npos;
   if (status == std::string_view::npos || !has_row) return std::nullopt;
   const std::size_t end = line.find('"', status + kStatus.size());  // of a sealed line: there
   const Json record = Json::parse(fmt::format("{}}}", line.substr(0, end + 1)), nullptr, false);
-  if (!record.is_object() || text(record, "t") != to_text(Kind::footer) || !integer(record, "n"))
+  if (!record.is_object() || text(record, keys::t) != to_text(Kind::footer) ||
+      !integer(record, keys::n))
     return std::nullopt;
   const auto origin = origin_of(record);
   if (!origin || origin->attempt != log.name->attempt || origin->restart != log.name->restart ||
       origin->rank != log.name->rank)
     return std::nullopt;
-  return from_text<Status>(text(record, "status"));
+  return from_text<Status>(text(record, keys::status));
 }
 
 }  // namespace

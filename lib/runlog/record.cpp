@@ -6,22 +6,26 @@
 #include <limits>
 
 #include "lib/base/numbers.h"
+#include "lib/runlog/keys.h"
 
 namespace tessera::runlog {
 
 namespace {
 
-constexpr std::string_view kStart = R"({"tessera":)";
+const std::string& start() {
+  static const std::string text = fmt::format(R"({{"{}":)", keys::schema);
+  return text;
+}
 
 }  // namespace
 
 bool starts_as_record(std::string_view line) {
-  return line.starts_with(kStart);
+  return line.starts_with(start());
 }
 
 std::optional<int> record_schema(std::string_view line) {
-  if (!line.starts_with(kStart)) return std::nullopt;
-  line.remove_prefix(kStart.size());
+  if (!starts_as_record(line)) return std::nullopt;
+  line.remove_prefix(start().size());
   constexpr std::size_t kMostDigits = 9;
   const std::size_t comma = line.substr(0, kMostDigits + 1).find(',');
   if (comma == std::string_view::npos) return std::nullopt;

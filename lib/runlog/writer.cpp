@@ -11,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/crc32.h"
 #include "lib/base/error.h"
+#include "lib/runlog/keys.h"
 
 namespace tessera::runlog {
 
@@ -49,20 +50,20 @@ Writer Writer::to_stdout(Origin origin) {
 
 void Writer::write(Kind kind, const Json& fields) {
   Json record;
-  record["tessera"] = kSchema;
-  record["t"] = to_text(kind);
+  record[keys::schema] = kSchema;
+  record[keys::t] = to_text(kind);
   if (kind == Kind::header || kind == Kind::footer) {
-    record["project"] = origin_.project;
-    record["run"] = origin_.run;
+    record[keys::project] = origin_.project;
+    record[keys::run] = origin_.run;
   }
-  record["id"] = origin_.id;
-  record["rep"] = origin_.repeat;
-  record["try"] = origin_.attempt;
-  record["restart"] = origin_.restart;
-  record["rank"] = origin_.rank;
-  record["n"] = n_;
-  if (kind == Kind::header || kind == Kind::footer) record["utc"] = utc_now();
-  record["mono_s"] = monotonic_seconds() - start_s_;
+  record[keys::id] = origin_.id;
+  record[keys::rep] = origin_.repeat;
+  record[keys::try_] = origin_.attempt;
+  record[keys::restart] = origin_.restart;
+  record[keys::rank] = origin_.rank;
+  record[keys::n] = n_;
+  if (kind == Kind::header || kind == Kind::footer) record[keys::utc] = utc_now();
+  record[keys::mono_s] = monotonic_seconds() - start_s_;
   record.update(fields);
 
   const std::string sealed = seal(record.dump(-1, ' ', false, Json::error_handler_t::replace));

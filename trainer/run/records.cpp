@@ -9,8 +9,11 @@
 #include <map>
 
 #include "lib/base/version.h"
+#include "lib/runlog/keys.h"
 
 namespace tessera::trainer {
+
+namespace keys = runlog::keys;
 
 namespace {
 
@@ -49,14 +52,14 @@ std::string job_of(const sweep::RunSpec& spec) {
 
 Json header_fields(const sweep::RunSpec& spec) {
   Json json;
-  put_text(json, "job", job_of(spec));
-  put_text(json, "user", spec.user);
-  json["cluster"] = spec.point.cluster;
-  json["label"] = spec.label;
-  json["repeats"] = spec.repeats;
-  put_text(json, "derived_from", spec.derived_from);
-  json["gpu_requested"] = spec.point.gpu;
-  json["point"] = Json::parse(sweep::point_json(spec.point));
+  put_text(json, keys::job, job_of(spec));
+  put_text(json, keys::user, spec.user);
+  json[keys::cluster] = spec.point.cluster;
+  json[keys::label] = spec.label;
+  json[keys::repeats] = spec.repeats;
+  put_text(json, keys::derived_from, spec.derived_from);
+  json[keys::gpu_requested] = spec.point.gpu;
+  json[keys::point] = Json::parse(sweep::point_json(spec.point));
   return json;
 }
 
@@ -64,24 +67,24 @@ Json model_fields(const sweep::RunSpec& spec, const memory::Config& config) {
   const model::Shape& shape = spec.point.model;
   const std::int64_t parameters = model::parameter_count(shape, spec.point.seq_len);
   Json json;
-  json["label"] = spec.label;
-  json["d_model"] = shape.d_model;
-  json["n_layers"] = shape.n_layers;
-  json["n_heads"] = shape.n_heads;
-  json["n_kv_heads"] = shape.n_kv_heads;
-  json["head_dim"] = shape.head_dim;
-  json["ffn"] = shape.ffn;
-  json["vocab"] = shape.vocab;
-  json["max_seq_len"] = spec.point.seq_len;
-  json["norm"] = to_text(shape.norm);
-  json["activation"] = to_text(shape.activation);
-  json["positions"] = to_text(shape.positions);
-  json["norm_eps"] = shape.norm_eps;
-  if (shape.positions == model::Positions::rope) json["rope_theta"] = shape.rope_theta;
-  json["biases"] = biases_text(shape.biases);
-  json["tied"] = shape.tied;
-  json["n_params"] = parameters;
-  json["n_trainable"] = memory::trained_count(config);
+  json[keys::label] = spec.label;
+  json[keys::d_model] = shape.d_model;
+  json[keys::n_layers] = shape.n_layers;
+  json[keys::n_heads] = shape.n_heads;
+  json[keys::n_kv_heads] = shape.n_kv_heads;
+  json[keys::head_dim] = shape.head_dim;
+  json[keys::ffn] = shape.ffn;
+  json[keys::vocab] = shape.vocab;
+  json[keys::max_seq_len] = spec.point.seq_len;
+  json[keys::norm] = to_text(shape.norm);
+  json[keys::activation] = to_text(shape.activation);
+  json[keys::positions] = to_text(shape.positions);
+  json[keys::norm_eps] = shape.norm_eps;
+  if (shape.positions == model::Positions::rope) json[keys::rope_theta] = shape.rope_theta;
+  json[keys::biases] = biases_text(shape.biases);
+  json[keys::tied] = shape.tied;
+  json[keys::n_params] = parameters;
+  json[keys::n_trainable] = memory::trained_count(config);
   return json;
 }
 
@@ -90,39 +93,40 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
   const sweep::Point& point = spec.point;
   const memory::Config& config = engine.config();
   Json json;
-  json["gpus"] = config.world;
-  json["nodes"] = point.nodes;
-  json["seq_len"] = config.seq_len;
-  json["global_batch"] = config.world * config.device_batch;
-  json["microbatch_size"] = config.microbatch;
-  json["accum"] = engine.microbatches();
-  json["precision"] = to_text(config.precision);
-  json["mixed_precision"] = to_text(config.mixed_precision);
-  json["sharding_strategy"] = to_text(Sharding::no_shard);
-  json["activation_checkpointing"] = to_text(config.checkpointing);
-  json["recompute"] =
+  json[keys::gpus] = config.world;
+  json[keys::nodes] = point.nodes;
+  json[keys::seq_len] = config.seq_len;
+  json[keys::global_batch] = config.world * config.device_batch;
+  json[keys::microbatch_size] = config.microbatch;
+  json[keys::accum] = engine.microbatches();
+  json[keys::precision] = to_text(config.precision);
+  json[keys::mixed_precision] = to_text(config.mixed_precision);
+  json[keys::sharding_strategy] = to_text(Sharding::no_shard);
+  json[keys::activation_checkpointing] = to_text(config.checkpointing);
+  json[keys::recompute] =
       point.checkpointing_blocks == memory::kAllBlocks
           ? std::string(to_text(config.checkpointing))
           : fmt::format("{} {}", to_text(config.checkpointing), point.checkpointing_blocks);
-  json["activation_cpu_offload"] = config.offload;
-  json["attention"] = gpu != nullptr ? gpu->attention() : "flash";
-  json["threads"] = threads;
-  json["shared_with"] = spec.shared_with;
-  json["seed"] = point.seed;
-  json["data"] = point.data;
-  json["steps"] = point.steps;
-  json["warmup"] = point.warmup;
-  json["deterministic"] = gpu == nullptr || point.deterministic;  // a CPU is always deterministic
-  json["fused_gelu"] = memory::fuses_gelu(config);
-  json["emulated"] = spec.point.gpu == "cpu" && !is_f32(config.precision);
+  json[keys::activation_cpu_offload] = config.offload;
+  json[keys::attention] = gpu != nullptr ? gpu->attention() : "flash";
+  json[keys::threads] = threads;
+  json[keys::shared_with] = spec.shared_with;
+  json[keys::seed] = point.seed;
+  json[keys::data] = point.data;
+  json[keys::steps] = point.steps;
+  json[keys::warmup] = point.warmup;
+  json[keys::deterministic] =
+      gpu == nullptr || point.deterministic;  // a CPU is always deterministic
+  json[keys::fused_gelu] = memory::fuses_gelu(config);
+  json[keys::emulated] = spec.point.gpu == "cpu" && !is_f32(config.precision);
   return json;
 }
 
 Json data_fields(const DataFacts& data) {
   Json json;
-  json["data_tokens"] = data.tokens;
-  json["data_crc32"] = fmt::format("{:08x}", data.crc32);
-  json["data_epochs"] = data.epochs;
+  json[keys::data_tokens] = data.tokens;
+  json[keys::data_crc32] = fmt::format("{:08x}", data.crc32);
+  json[keys::data_epochs] = data.epochs;
   return json;
 }
 
@@ -131,15 +135,15 @@ std::vector<Json> host_fields(const std::vector<RankFacts>& ranks) {
   for (const RankFacts& rank : ranks) {
     Json& json = nodes[rank.node];
     if (json.is_null()) {
-      put_text(json, "host", rank.host);
-      json["node"] = rank.node;
-      json["devices"] = Json::array();
-      json["count"] = 0;
-      if (rank.memory_bytes > 0) json["memory_bytes"] = rank.memory_bytes;
+      put_text(json, keys::host, rank.host);
+      json[keys::node] = rank.node;
+      json[keys::devices] = Json::array();
+      json[keys::count] = 0;
+      if (rank.memory_bytes > 0) json[keys::memory_bytes] = rank.memory_bytes;
     }
     // All devices are of one kind: one name stands for all, because many would not fit.
-    if (json["devices"].empty()) json["devices"].push_back(rank.device);
-    json["count"] = json["count"].get<int>() + 1;
+    if (json[keys::devices].empty()) json[keys::devices].push_back(rank.device);
+    json[keys::count] = json[keys::count].get<int>() + 1;
   }
   std::vector<Json> records;
   for (auto& [node, json] : nodes) records.push_back(std::move(json));
@@ -155,18 +159,18 @@ bool may_be_recorded(std::string_view name) {
 std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
   std::vector<Json> parts(1);
   Json& first = parts.front();
-  first["part"] = 1;
-  first["trainer"] = kVersion;
-  put_text(first, "commit", kCommit);
-  if (const char* image = std::getenv("TESSERA_IMAGE")) put_text(first, "image", image);
-  put_text(first, "blas", device.blas);
-  put_text(first, "vector_isa", device.vector_isa);
+  first[keys::part] = 1;
+  first[keys::trainer] = kVersion;
+  put_text(first, keys::commit, kCommit);
+  if (const char* image = std::getenv("TESSERA_IMAGE")) put_text(first, keys::image, image);
+  put_text(first, keys::blas, device.blas);
+  put_text(first, keys::vector_isa, device.vector_isa);
   if (gpu != nullptr) {
     const GpuSoftware software = gpu->software();
-    put_text(first, "cuda", software.cuda);
-    put_text(first, "cublaslt", software.cublaslt);
-    put_text(first, "cudnn", software.cudnn);
-    put_text(first, "algorithms", gpu->choices_hash());
+    put_text(first, keys::cuda, software.cuda);
+    put_text(first, keys::cublaslt, software.cublaslt);
+    put_text(first, keys::cudnn, software.cudnn);
+    put_text(first, keys::algorithms, gpu->choices_hash());
   }
 
   std::vector<std::string> recorded;
@@ -185,10 +189,10 @@ std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
         Json(value).dump(-1, ' ', false, Json::error_handler_t::replace).size() + name.size() + 4;
     if (size > kPartBytes) continue;
     if (bytes + size > kPartBytes) {
-      parts.emplace_back()["part"] = parts.size();
+      parts.emplace_back()[keys::part] = parts.size();
       bytes = 0;
     }
-    parts.back()["env"][name] = value;
+    parts.back()[keys::env][name] = value;
     bytes += size;
   }
   return parts;
@@ -196,21 +200,21 @@ std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
 
 Json plan_fields(const Engine& engine, const Gpu* gpu) {
   Json json;
-  json["planned_bytes"] = engine.plan().total_bytes();
-  json["allocated_bytes"] = engine.plan().total_bytes();
-  if (gpu != nullptr) json["unplanned_bytes"] = gpu->unplanned_bytes();
+  json[keys::planned_bytes] = engine.plan().total_bytes();
+  json[keys::allocated_bytes] = engine.plan().total_bytes();
+  if (gpu != nullptr) json[keys::unplanned_bytes] = gpu->unplanned_bytes();
   return json;
 }
 
 Json gpu_fields(const Gpu& gpu) {
   const GpuFacts facts = gpu.facts();
   Json json;
-  put_text(json, "driver", gpu.software().driver);
-  put_text(json, "pci_bus_id", facts.pci_bus_id);
-  json["compute_capability"] = facts.compute_capability;
-  json["multiprocessors"] = facts.multiprocessors;
-  if (facts.sm_clock_max_mhz) json["sm_clock_max_mhz"] = *facts.sm_clock_max_mhz;
-  if (facts.power_limit_w) json["power_limit_w"] = *facts.power_limit_w;
+  put_text(json, keys::driver, gpu.software().driver);
+  put_text(json, keys::pci_bus_id, facts.pci_bus_id);
+  json[keys::compute_capability] = facts.compute_capability;
+  json[keys::multiprocessors] = facts.multiprocessors;
+  if (facts.sm_clock_max_mhz) json[keys::sm_clock_max_mhz] = *facts.sm_clock_max_mhz;
+  if (facts.power_limit_w) json[keys::power_limit_w] = *facts.power_limit_w;
   return json;
 }
 
@@ -220,32 +224,32 @@ std::vector<Json> choice_events(const Gpu& gpu) {
     std::string text =
         fmt::format("{} {}: {} ({}", choice.op, choice.shape, choice.choice, choice.from);
     if (choice.seconds) text += fmt::format(", {:.1f} us", 1e6 * *choice.seconds);
-    events.push_back({{"kind", "choice"}, {"text", text + ")"}});
+    events.push_back({{keys::kind, "choice"}, {keys::text, text + ")"}});
   }
   return events;
 }
 
 Json peak_fields(const MeasuredPeak& peak) {
   Json json;
-  put_text(json, "gpu", peak.gpu);
-  if (peak.peak.tflops > 0) json["peak_tflops"] = peak.peak.tflops;
-  put_text(json, "source", peak.peak.source);
-  if (peak.measured_here) json["gemm_measured_tflops"] = peak.peak.tflops;
-  if (peak.gemm_tflops) json["gemm_measured_tflops"] = *peak.gemm_tflops;
+  put_text(json, keys::gpu, peak.gpu);
+  if (peak.peak.tflops > 0) json[keys::peak_tflops] = peak.peak.tflops;
+  put_text(json, keys::source, peak.peak.source);
+  if (peak.measured_here) json[keys::gemm_measured_tflops] = peak.peak.tflops;
+  if (peak.gemm_tflops) json[keys::gemm_measured_tflops] = *peak.gemm_tflops;
   return json;
 }
 
 Json step_fields(const runlog::StepSample& sample) {
   Json json;
-  json["step"] = sample.step;
-  json["warmup"] = sample.warmup;
-  json["seconds"] = sample.seconds;
-  json["tokens"] = sample.tokens;
-  if (std::isfinite(sample.loss)) json["loss"] = sample.loss;
-  if (std::isfinite(sample.grad_norm)) json["grad_norm"] = sample.grad_norm;
-  json["data_wait_s"] = sample.data_wait_s;
-  if (sample.issue_s) json["issue_s"] = *sample.issue_s;
-  json["skipped"] = sample.skipped;
+  json[keys::step] = sample.step;
+  json[keys::warmup] = sample.warmup;
+  json[keys::seconds] = sample.seconds;
+  json[keys::tokens] = sample.tokens;
+  if (std::isfinite(sample.loss)) json[keys::loss] = sample.loss;
+  if (std::isfinite(sample.grad_norm)) json[keys::grad_norm] = sample.grad_norm;
+  json[keys::data_wait_s] = sample.data_wait_s;
+  if (sample.issue_s) json[keys::issue_s] = *sample.issue_s;
+  json[keys::skipped] = sample.skipped;
   return json;
 }
 

@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
+#include "lib/runlog/keys.h"
 #include "trainer/comm/gloo/gloo.h"
 #include "trainer/data/run_data.h"
 #include "trainer/launch/open_store.h"
@@ -30,6 +31,7 @@ namespace tessera::trainer {
 
 namespace {
 
+namespace keys = runlog::keys;
 using runlog::Kind;
 using runlog::Status;
 
@@ -162,7 +164,7 @@ class Run {
     if (is_first()) return;
     try {
       open_log(spec_, place_.rank, attempt_)
-          .write(Kind::event, {{"kind", to_text(kind)}, {"text", footer.reason}});
+          .write(Kind::event, {{keys::kind, to_text(kind)}, {keys::text, footer.reason}});
     } catch (const Error& error) {
       std::fputs(fmt::format("trainer: {}{}\n", who, error.what()).c_str(), stderr);
     }
@@ -243,7 +245,7 @@ class Run {
     if (gpu_) {
       for (const Json& choice : choice_events(*gpu_)) write(Kind::event, choice);
       for (const std::string& note : gpu_->notes())
-        write(Kind::event, {{"kind", "note"}, {"text", note}});
+        write(Kind::event, {{keys::kind, "note"}, {keys::text, note}});
     }
     cost_of(engine, spec_.point, footer);
     steps(engine, device.info(), footer);
@@ -317,7 +319,7 @@ class Run {
 
   void warn(const char* kind, const std::optional<std::string>& text) {
     if (!text) return;
-    write(Kind::event, {{"kind", kind}, {"text", *text}});
+    write(Kind::event, {{keys::kind, kind}, {keys::text, *text}});
     progress_.say(*text + "\n");
   }
 
@@ -332,7 +334,7 @@ class Run {
       fault = error.what();
     }
     if (!result) {
-      write(Kind::event, {{"kind", "no-profile"}, {"text", fault}});
+      write(Kind::event, {{keys::kind, "no-profile"}, {keys::text, fault}});
       progress_.say(fmt::format("no profile: {}\n", fault));
       return;
     }

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <charconv>
 
+#include "lib/runlog/keys.h"
+
 namespace tessera::trainer {
 
 namespace {
 
+namespace keys = runlog::keys;
 using runlog::Json;
 
 // Operations in one record: the longest takes about 190 bytes.
@@ -92,26 +95,26 @@ std::vector<Json> profile_fields(const Profile& profile) {
   const auto steps = static_cast<double>(profile.steps);
   std::vector<Json> records;
   for (const OpTotal& total : profile.operations) {
-    if (records.empty() || records.back()["operations"].size() == kOperationsOfRecord) {
+    if (records.empty() || records.back()[keys::operations].size() == kOperationsOfRecord) {
       Json& record = records.emplace_back();
-      record["part"] = records.size();
-      record["steps"] = profile.steps;
-      record["step_s"] = rounded(profile.seconds / steps);
-      record["data_wait_s"] = rounded(profile.data_wait_s / steps);
-      record["operations"] = Json::array();
+      record[keys::part] = records.size();
+      record[keys::steps] = profile.steps;
+      record[keys::step_s] = rounded(profile.seconds / steps);
+      record[keys::data_wait_s] = rounded(profile.data_wait_s / steps);
+      record[keys::operations] = Json::array();
     }
     Json operation;
-    operation["op"] = total.name;
-    if (!total.phase.empty()) operation["phase"] = total.phase;
-    operation["class"] = to_text(total.kind);
-    operation["count"] = total.count / profile.steps;
-    operation["seconds"] = rounded(total.seconds / steps);
+    operation[keys::op] = total.name;
+    if (!total.phase.empty()) operation[keys::phase] = total.phase;
+    operation[keys::class_] = to_text(total.kind);
+    operation[keys::count] = total.count / profile.steps;
+    operation[keys::seconds] = rounded(total.seconds / steps);
     if (total.seconds > 0) {
-      operation["gb_per_s"] = rounded(1e-9 * total.bytes / total.seconds);
+      operation[keys::gb_per_s] = rounded(1e-9 * total.bytes / total.seconds);
       if (total.matmul_flops > 0)
-        operation["gflop_per_s"] = rounded(1e-9 * total.matmul_flops / total.seconds);
+        operation[keys::gflop_per_s] = rounded(1e-9 * total.matmul_flops / total.seconds);
     }
-    records.back()["operations"].push_back(std::move(operation));
+    records.back()[keys::operations].push_back(std::move(operation));
   }
   return records;
 }

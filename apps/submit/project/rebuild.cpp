@@ -24,6 +24,7 @@
 #include "lib/ledger/ledger.h"
 #include "lib/ledger/lock.h"
 #include "lib/point/identity.h"
+#include "lib/runlog/keys.h"
 #include "lib/runlog/reader.h"
 
 namespace tessera::submit {
@@ -86,7 +87,7 @@ std::optional<runlog::Log> log_of(const fs::path& run_dir, int attempt) {
 
 std::optional<sweep::Point> point_of(const runlog::Log& log) {
   if (!log.header) return std::nullopt;
-  const auto point = log.header->find("point");
+  const auto point = log.header->find(runlog::keys::point);
   if (point == log.header->end()) return std::nullopt;
   try {
     return sweep::parse_point(parse_json(point->dump(), "point"));
