@@ -53,7 +53,7 @@ std::optional<runlog::LogFile> read_or_note(const fs::path& path, runlog::Depth 
   try {
     return runlog::read_log_file(path, depth);
   } catch (const Error& error) {
-    notes.add(path, std::string(error.what()).substr(path.string().size() + 2) + "; left out");
+    notes.add(path, error.without_where() + "; left out");
     return std::nullopt;
   }
 }

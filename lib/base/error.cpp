@@ -10,14 +10,19 @@ namespace tessera {
 
 namespace {
 
-std::string one_line(std::string_view where, std::string_view what, std::string_view fix) {
-  std::string text;
-  if (!where.empty()) text += fmt::format("{}: ", where);
-  text += what;
-  if (!fix.empty()) text += fmt::format("; {}", fix);
-  // A quoted file may hold anything; a message stays one line.
+// A quoted file may hold anything; a message stays one line.
+std::string one_line(std::string_view words) {
+  std::string text(words);
   std::ranges::replace_if(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   return text;
+}
+
+std::string put_together(std::string_view where, std::string_view problem, std::string_view fix) {
+  std::string text;
+  if (!where.empty()) text += fmt::format("{}: ", where);
+  text += problem;
+  if (!fix.empty()) text += fmt::format("; {}", fix);
+  return one_line(text);
 }
 
 char lower(char c) {
@@ -26,8 +31,16 @@ char lower(char c) {
 
 }  // namespace
 
-Error::Error(ExitCode code, std::string_view where, std::string_view what, std::string_view fix)
-    : std::runtime_error(one_line(where, what, fix)), code_(code), where_(where) {}
+Error::Error(ExitCode code, std::string_view where, std::string_view problem, std::string_view fix)
+    : std::runtime_error(put_together(where, problem, fix)),
+      code_(code),
+      where_(one_line(where)),
+      problem_(one_line(problem)),
+      fix_(one_line(fix)) {}
+
+std::string Error::without_where() const {
+  return put_together({}, problem_, fix_);
+}
 
 namespace {
 
@@ -55,8 +68,9 @@ int edit_distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-std::string suggestion(std::string_view given, std::span<const std::string_view> known) {
-  if (known.empty()) return {};
+std::optional<std::string> did_you_mean(std::string_view given,
+                                        std::span<const std::string_view> known) {
+  if (known.empty()) return std::nullopt;
   for (const std::string_view name : known) {
     if (name.size() == given.size() && edit_distance(given, name) == 0)
       return fmt::format("did you mean {}?", name);
@@ -77,6 +91,18 @@ std::string suggestion(std::string_view given, std::span<const std::string_view>
   if (given.size() > 1 && edit_distance(given, *nearest) <= static_cast<int>(allowed)) {
     return fmt::format("did you mean {}?", *nearest);
   }
+  return std::nullopt;
+}
+
+std::optional<std::string> did_you_mean(std::string_view given,
+                                        const std::vector<std::string>& known) {
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  return did_you_mean(given, std::span<const std::string_view>(views));
+}
+
+std::string suggestion(std::string_view given, std::span<const std::string_view> known) {
+  if (known.empty()) return {};
+  if (const auto meant = did_you_mean(given, known)) return *meant;
   constexpr std::size_t kListed = 24;
   if (known.size() > kListed) {
     return fmt::format("one of {}, ... ({} in all)", fmt::join(known.first(kListed), ", "),

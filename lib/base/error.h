@@ -1,6 +1,7 @@
 // The one error type, and the exit codes of all programs.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -36,26 +37,36 @@ enum class ExitCode : int {
   interrupted = 130,
 };
 
-// Printed as one line: "where: what; fix". `where` is file:line:column, a flag, a path or a URL;
-// `fix` says what would be right; both may be empty.
+// Printed as one line: "where: problem; fix". `where` is file:line:column, a flag, a path or a URL;
+// `fix` says what would be right; both may be empty. Each part is one line; who needs one of them
+// asks for it and never cuts what().
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, std::string_view where, std::string_view what, std::string_view fix = {});
+  Error(ExitCode code, std::string_view where, std::string_view problem, std::string_view fix = {});
 
   ExitCode code() const { return code_; }
   const std::string& where() const { return where_; }
+  const std::string& problem() const { return problem_; }
+  const std::string& fix() const { return fix_; }
+  // "problem; fix", for a text that has said where.
+  std::string without_where() const;
 
  private:
   ExitCode code_;
-  std::string where_;
+  std::string where_, problem_, fix_;
 };
 
 // Number of insertions, deletions, replacements and swaps of neighbours between the two, case
 // ignored.
 int edit_distance(std::string_view a, std::string_view b);
 
-// "did you mean X?" for the nearest of `known`, or "one of A, B, C" when none is near; for Error's
-// `fix`.
+// "did you mean X?" for the nearest of `known`; nothing when none is near.
+std::optional<std::string> did_you_mean(std::string_view given,
+                                        std::span<const std::string_view> known);
+std::optional<std::string> did_you_mean(std::string_view given,
+                                        const std::vector<std::string>& known);
+
+// The same, or "one of A, B, C" when none is near; for Error's `fix`.
 std::string suggestion(std::string_view given, std::span<const std::string_view> known);
 std::string suggestion(std::string_view given, const std::vector<std::string>& known);
 

@@ -133,11 +133,11 @@ std::optional<std::string> unknown_gpu(const Catalogue& catalogue, std::string_v
   if (gpu == "cpu" || find_by_name(catalogue, gpu) != nullptr) return std::nullopt;
   std::vector<std::string> names;
   for (const Gpu& entry : catalogue.gpus) names.push_back(entry.name);
-  const std::string meant = suggestion(gpu, names);
+  const auto meant = did_you_mean(gpu, names);
   return fmt::format(
       "GPU '{}' is not in the catalogue{}: no memory check, and MFU will be empty unless the "
       "catalogue knows the name that its driver reports",
-      gpu, meant.starts_with("did you mean") ? fmt::format(" ({})", meant) : "");
+      gpu, meant ? fmt::format(" ({})", *meant) : "");
 }
 
 PeakOrReason peak(const Catalogue& catalogue, std::string_view gpu, Precision precision) {

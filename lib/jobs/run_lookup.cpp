@@ -49,10 +49,9 @@ std::string find_run(const std::string& text, const std::vector<std::string>& ru
   if (fitting.size() == 1) return fitting.front();
   if (fitting.empty()) {
     // Names that nothing is near to are too long to be listed in a line.
-    std::string fix = suggestion(text, runs);
-    if (!fix.starts_with("did you mean"))
-      fix = fmt::format("submit status {} --all lists its runs", project);
-    throw Error(ExitCode::empty, text, fmt::format("no run of project {}", project), fix);
+    throw Error(ExitCode::empty, text, fmt::format("no run of project {}", project),
+                did_you_mean(text, runs)
+                    .value_or(fmt::format("submit status {} --all lists its runs", project)));
   }
   const std::span<const std::string> named(fitting.data(), std::min(fitting.size(), kMostNamed));
   throw Error(ExitCode::usage, text, fmt::format("fits {} runs", fitting.size()),

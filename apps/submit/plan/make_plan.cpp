@@ -53,7 +53,8 @@ Plan make_plan(const SubmitRequest& request) try {
 } catch (const Error& fault) {
   const bool of_flags =
       fault.where().starts_with('-') || (fault.where().empty() && !request.has_sweep);
-  if (fault.code() == ExitCode::input && of_flags) throw Error(ExitCode::usage, "", fault.what());
+  if (fault.code() == ExitCode::input && of_flags)
+    throw Error(ExitCode::usage, fault.where(), fault.problem(), fault.fix());
   throw;
 }
 

@@ -196,9 +196,7 @@ std::string obstacle(const SubmitRequest& request, const Plan& plan) {
     require_runnable(request, plan);
     return {};
   } catch (const Error& fault) {
-    const std::string text = fault.what();
-    const std::string where = fault.where() + ": ";
-    return text.starts_with(where) ? text.substr(where.size()) : text;
+    return fault.without_where();
   }
 }
 

@@ -253,8 +253,7 @@ class Examination {
 
   // The job's name says nothing to a person.
   static std::string without_place(const Error& error, const std::string& place) {
-    const std::string text = error.what();
-    return text.starts_with(place + ": ") ? text.substr(place.size() + 2) : text;
+    return error.where() == place ? error.without_where() : error.what();
   }
 
   void remember(const GpuEntry& gpu, const NodeReport& report) {

@@ -39,11 +39,10 @@ ledger::Contents require_ledger(const fs::path& project_dir) {
   std::vector<std::string> known;
   for (const auto& [name, state] : states) known.push_back(name);
   // Names that nothing is near to are too long to be listed in a line.
-  std::string fix = suggestion(run, known);
-  if (!fix.starts_with("did you mean")) {
-    fix = fmt::format("submit status {} --all lists its runs", project_dir.filename().string());
-  }
-  throw Error(ExitCode::empty, run, "no run of this project that was started", fix);
+  throw Error(ExitCode::empty, run, "no run of this project that was started",
+              did_you_mean(run, known)
+                  .value_or(fmt::format("submit status {} --all lists its runs",
+                                        project_dir.filename().string())));
 }
 
 // What a submit at work handed over to a queue after it was asked which jobs there are: told once

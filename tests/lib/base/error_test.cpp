@@ -8,6 +8,14 @@ TEST_CASE("an error is one line of where, what and what would be right") {
   const Error error(ExitCode::input, "a.yaml:3:1", "unknown key 'modle'", "did you mean model?");
   CHECK(std::string(error.what()) == "a.yaml:3:1: unknown key 'modle'; did you mean model?");
   CHECK(std::string(Error(ExitCode::input, "", "a\nb\x1b[31m").what()) == "a b [31m");
+  CHECK(error.where() == "a.yaml:3:1");
+  CHECK(error.problem() == "unknown key 'modle'");
+  CHECK(error.fix() == "did you mean model?");
+  CHECK(error.without_where() == "unknown key 'modle'; did you mean model?");
+  const Error wild(ExitCode::io, "a\tb", "c\nd", "e\nf");
+  CHECK(wild.where() == "a b");
+  CHECK(wild.without_where() == "c d; e f");
+  CHECK(Error(ExitCode::io, "a", "b").without_where() == "b");
 }
 
 TEST_CASE("the nearest known name is suggested, all are listed when none is near") {
@@ -16,6 +24,8 @@ TEST_CASE("the nearest known name is suggested, all are listed when none is near
   CHECK(suggestion("LLAMA-3-8B", models) == "did you mean llama-3-8b?");
   CHECK(suggestion("sequoia", models) == "one of 125m, 350m, 1b, 70b, llama-3-8b");
   CHECK(suggestion("x", std::vector<std::string>{}).empty());
+  CHECK(did_you_mean("lama-3-8b", models) == "did you mean llama-3-8b?");
+  CHECK_FALSE(did_you_mean("sequoia", models).has_value());
 }
 
 TEST_CASE("a name that differs in case alone is meant, whatever else goes on as it does") {
