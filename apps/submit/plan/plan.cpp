@@ -25,8 +25,8 @@ bool starts_own_trainer(const cluster::Cluster& cluster) {
   return cluster.trainer.path.empty() && cluster.trainer.image.empty();
 }
 
-// Why the point's trainer cannot run it, as far as that is known.
-std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point, Judged judged) {
+// What the point's trainer lacks for it, as far as that is known.
+std::optional<submit::Lack> lacking(const Plan& plan, const sweep::Point& point, Judged judged) {
   const hardware::Gpu* gpu = hardware::find_by_name(plan.catalogue, point.gpu);
   const int compute_capability = gpu == nullptr ? 0 : gpu->compute_capability;
   const auto ask = [&](const submit::Capabilities& trainer, const sweep::Point& asked) {
@@ -38,21 +38,23 @@ std::optional<std::string> lacking(const Plan& plan, const sweep::Point& point, 
   const auto there = plan.node_trainers.find({point.cluster, point.gpu});
   if (there != plan.node_trainers.end()) {
     const submit::NodeTrainer& trainer = there->second;
-    const auto reason = ask(trainer.can, point);
-    if (!reason) return std::nullopt;
+    auto lack = ask(trainer.can, point);
+    if (!lack) return std::nullopt;
     constexpr std::size_t kDate = 10;  // of 2026-11-30T05:40:00.000Z
-    return fmt::format("{} ({} on {}, asked {}; submit doctor asks again)", *reason,
-                       trainer.version, trainer.node, trainer.utc.substr(0, kDate));
+    lack->why += fmt::format(" ({} on {}, asked {}; submit doctor asks again)", trainer.version,
+                             trainer.node, trainer.utc.substr(0, kDate));
+    return lack;
   }
   const cluster::Cluster& cluster = plan.clusters.at(point.cluster);
   if (cluster.kind != cluster::Kind::slurm || !plan.own_trainer) return std::nullopt;
   // A login node may have a trainer without CUDA beside submit, and the nodes another.
   if (plan.own_trainer->has_no_gpu_code && point.gpu != "cpu" && !starts_own_trainer(cluster))
     return std::nullopt;
-  const auto reason = submit::lacks_anywhere(*plan.own_trainer, point, compute_capability);
-  if (!reason) return std::nullopt;
-  return fmt::format("{} (of the trainer beside submit; submit doctor -c {} asks the nodes')",
-                     *reason, cluster.name);
+  auto lack = submit::lacks_anywhere(*plan.own_trainer, point, compute_capability);
+  if (!lack) return std::nullopt;
+  lack->why += fmt::format(" (of the trainer beside submit; submit doctor -c {} asks the nodes')",
+                           cluster.name);
+  return lack;
 }
 
 // "gpu h200: the trainer has no device for it" of several GPUs is one cause.
@@ -100,13 +102,13 @@ void find_capabilities(Plan& plan) {
 void drop_incapable(Plan& plan, Judged judged) {
   std::vector<sweep::Planned> kept;
   for (sweep::Planned& each : plan.expansion.points) {
-    const auto reason = lacking(plan, each.point, judged);
-    if (!reason) {
+    const auto lack = lacking(plan, each.point, judged);
+    if (!lack) {
       kept.push_back(std::move(each));
       continue;
     }
     plan.expansion.dropped.push_back({.reason = sweep::DropReason::capability,
-                                      .detail = *reason,
+                                      .detail = lack->text(),
                                       .label = each.label,
                                       .values = sweep::values_of(each.point)});
   }
@@ -128,9 +130,9 @@ std::vector<std::string> run_notes(const Plan& plan) {
   std::map<Cause, Affected> causes;
   std::map<std::string, int> crowded;
   for (const sweep::Planned& each : plan.expansion.points) {
-    if (const auto reason = lacking(plan, each.point, Judged::there)) {
-      const std::string rest = submit::reason_without_gpu(*reason, each.point.gpu);
-      Affected& affected = causes[{rest.empty() ? *reason : rest, !rest.empty()}];
+    if (const auto lack = lacking(plan, each.point, Judged::there)) {
+      const bool is_of_gpu = lack->of == submit::Lack::Of::gpu;
+      Affected& affected = causes[{is_of_gpu ? lack->why : lack->text(), is_of_gpu}];
       ++affected.points;
       if (std::ranges::find(affected.gpus, each.point.gpu) == affected.gpus.end())
         affected.gpus.push_back(each.point.gpu);

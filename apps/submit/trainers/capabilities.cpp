@@ -22,9 +22,17 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-std::string one_of(std::string_view field, std::string_view value,
-                   const std::vector<std::string>& names) {
-  return fmt::format("{} {}: the trainer has {}", field, value, fmt::join(names, ", "));
+template <class T>
+Lack of_setting(std::string_view field, const T& value, std::string why) {
+  return {.what = fmt::format("{} {}", field, value), .why = std::move(why)};
+}
+
+Lack of_gpu(const sweep::Point& point, std::string why) {
+  return {.of = Lack::Of::gpu, .what = fmt::format("gpu {}", point.gpu), .why = std::move(why)};
+}
+
+Lack one_of(std::string_view field, std::string_view value, const std::vector<std::string>& names) {
+  return of_setting(field, value, fmt::format("the trainer has {}", fmt::join(names, ", ")));
 }
 
 }  // namespace
@@ -88,13 +96,12 @@ std::optional<Capabilities> ask_capabilities(const std::filesystem::path& traine
   }
 }
 
-std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point,
-                                          int compute_capability) {
+std::optional<Lack> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point,
+                                   int compute_capability) {
   const bool is_gpu = point.gpu != "cpu";
-  if (is_gpu && trainer.has_no_gpu_code)
-    return fmt::format("gpu {}: the trainer was built without CUDA", point.gpu);
+  if (is_gpu && trainer.has_no_gpu_code) return of_gpu(point, "the trainer was built without CUDA");
   if (!is_gpu && point.precision == Precision::tf32)
-    return "precision tf32: a CPU's f32 products are not rounded to TF32";
+    return of_setting("precision", "tf32", "a CPU's f32 products are not rounded to TF32");
   // One that is too old to say has told of the devices that it saw: of GPUs only if there were any.
   const bool knows_gpus = trainer.on_gpus || has(trainer.devices, kCuda);
   const bool knows_device = !is_gpu || knows_gpus;
@@ -102,14 +109,15 @@ std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const swe
   if (is_gpu && knows_gpus) {
     const std::int64_t most = said_apart ? trainer.on_gpus->max_ranks : trainer.max_gpu_ranks;
     if (point.gpus > most)
-      return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, most);
+      return of_setting("gpus", point.gpus, fmt::format("the trainer runs on at most {}", most));
   }
   if (point.microbatch_size != sweep::kAutoMicrobatch) {
     const std::int64_t count =
         memory::microbatch_count(point.global_batch / point.gpus, point.microbatch_size);
     if (count > memory::kMostMicrobatches) {
-      return fmt::format("microbatch_size {}: {} microbatches a step, the trainer has at most {}",
-                         point.microbatch_size, count, memory::kMostMicrobatches);
+      return of_setting("microbatch_size", point.microbatch_size,
+                        fmt::format("{} microbatches a step, the trainer has at most {}", count,
+                                    memory::kMostMicrobatches));
     }
   }
   const model::Shape& shape = point.model;
@@ -135,41 +143,37 @@ std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const swe
     if ((knows_device || !of_device) && !has(names, value)) return one_of(field, value, names);
   }
   if (point.gpus == 1 && point.mixed_precision == MixedPrecision::pure)
-    return "mixed_precision PURE: one rank sends no gradients";
+    return of_setting("mixed_precision", "PURE", "one rank sends no gradients");
   constexpr std::string_view kFile = "file";
   const bool known_data = sweep::names_file(point.data)
                               ? has(trainer.data, kFile)
                               : point.data != kFile && has(trainer.data, point.data);
   if (!known_data) return one_of("data", point.data, trainer.data);
   if (!shape.tied && !trainer.untied_head)
-    return "the model's head is its own: the trainer has tied";
+    return Lack{.what = "the model's head is its own", .why = "the trainer has tied"};
   if (point.activation_cpu_offload && !trainer.activation_cpu_offload)
-    return "activation_cpu_offload true: the trainer has false";
+    return of_setting("activation_cpu_offload", true, "the trainer has false");
   const bool may_lack_code = is_gpu && compute_capability > 0 && !trainer.architectures.empty();
   if (may_lack_code && !has_code_for(trainer.architectures, compute_capability)) {
-    return fmt::format("gpu {}: its compute capability is {}, the trainer has code for {}",
-                       point.gpu, compute_capability_text(compute_capability),
-                       architectures_text(trainer.architectures));
+    return of_gpu(point, fmt::format("its compute capability is {}, the trainer has code for {}",
+                                     compute_capability_text(compute_capability),
+                                     architectures_text(trainer.architectures)));
   }
   return std::nullopt;
 }
 
-std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point,
-                                 int compute_capability) {
-  if (auto reason = lacks_anywhere(trainer, point, compute_capability)) return reason;
+std::optional<Lack> lacks(const Capabilities& trainer, const sweep::Point& point,
+                          int compute_capability) {
+  if (auto lack = lacks_anywhere(trainer, point, compute_capability)) return lack;
   const bool is_gpu = point.gpu != "cpu";
   if (!has(trainer.devices, is_gpu ? kCuda : kCpu)) {
-    return fmt::format("gpu {}: the trainer has no device for it{}{}", point.gpu,
-                       trainer.no_cuda.empty() ? "" : ": ", trainer.no_cuda);
+    return of_gpu(point, fmt::format("the trainer has no device for it{}{}",
+                                     trainer.no_cuda.empty() ? "" : ": ", trainer.no_cuda));
   }
   if (!is_gpu && point.gpus > trainer.max_ranks)
-    return fmt::format("gpus {}: the trainer runs on at most {}", point.gpus, trainer.max_ranks);
+    return of_setting("gpus", point.gpus,
+                      fmt::format("the trainer runs on at most {}", trainer.max_ranks));
   return std::nullopt;
-}
-
-std::string reason_without_gpu(const std::string& reason, const std::string& gpu) {
-  const std::string named = fmt::format("gpu {}: ", gpu);
-  return reason.starts_with(named) ? reason.substr(named.size()) : "";
 }
 
 }  // namespace tessera::submit

@@ -2,6 +2,7 @@
 // with that reason before anything starts.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -45,20 +46,28 @@ Capabilities parse_capabilities(const Value& json);
 // Nothing if there is no such trainer or it does not answer: then its runs will say why.
 std::optional<Capabilities> ask_capabilities(const std::filesystem::path& trainer);
 
-// Why the trainer cannot run the point: "precision amp_fp8: the trainer has fp32, amp_bf16", or
-// nothing. What no machine would change comes before what this one lacks. An automatic microbatch
-// is not looked at. `compute_capability` of the point's GPU: 90 is 9.0, 0 not known.
-std::optional<std::string> lacks(const Capabilities& trainer, const sweep::Point& point,
-                                 int compute_capability = 0);
+// What a trainer lacks for a point.
+struct Lack {
+  enum class Of : std::uint8_t {
+    gpu,     // the point's GPU: another point may lack the same for another GPU
+    setting  // any other setting, or the model
+  };
+  Of of = Of::setting;
+  std::string what;  // "precision amp_fp8", "gpu h200"
+  std::string why;   // "the trainer has fp32, amp_bf16"
+  // "precision amp_fp8: the trainer has fp32, amp_bf16"
+  std::string text() const { return what + ": " + why; }
+};
+
+// Why the trainer cannot run the point, or nothing. What no machine would change comes before what
+// this one lacks. An automatic microbatch is not looked at. `compute_capability` of the point's
+// GPU: 90 is 9.0, 0 not known.
+std::optional<Lack> lacks(const Capabilities& trainer, const sweep::Point& point,
+                          int compute_capability = 0);
 
 // Why this trainer can run the point on no machine, as far as it says: neither its machine's
 // devices nor how many ranks of CPUs it has libraries for there counts.
-std::optional<std::string> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point,
-                                          int compute_capability = 0);
-
-// "gpu h200: the trainer has no device for it: why" without the GPU's name, which another point
-// may lack for the same reason: "the trainer has no device for it: why". Empty: `reason` is not
-// about a GPU.
-std::string reason_without_gpu(const std::string& reason, const std::string& gpu);
+std::optional<Lack> lacks_anywhere(const Capabilities& trainer, const sweep::Point& point,
+                                   int compute_capability = 0);
 
 }  // namespace tessera::submit

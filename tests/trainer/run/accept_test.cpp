@@ -94,7 +94,7 @@ TEST_CASE("what --capabilities says is what is accepted") {
     change(point);
     const auto lacked = submit::lacks(can, point);
     const Refusal refusal_of_it = refusal([&](Point& p) { p = point; });
-    CAPTURE(lacked.value_or("nothing"));
+    CAPTURE((lacked ? lacked->text() : "nothing"));
     CAPTURE(refusal_of_it.what);
     CHECK(lacked.has_value() == (refusal_of_it.code == ExitCode::unsupported));
     ++(lacked ? refused : accepted);

@@ -22,11 +22,15 @@ sweep::Point runnable() {
   return point;
 }
 
+std::string text_of(const std::optional<Lack>& lack) {
+  return lack ? lack->text() : "";
+}
+
 template <class Change>
 std::string lacked(Change change) {
   sweep::Point point = runnable();
   change(point);
-  return lacks(parse_capabilities(parse_json(kAnswer, "answer")), point).value_or("");
+  return text_of(lacks(parse_capabilities(parse_json(kAnswer, "answer")), point));
 }
 
 }  // namespace
@@ -93,43 +97,48 @@ sweep::Point on_gpu(Precision precision) {
 TEST_CASE("what no machine would change is told before what this machine lacks") {
   const Capabilities can = without_driver(kOnGpus);
   const std::string no_driver = "gpu h200: the trainer has no device for it: there is no driver";
-  CHECK(lacks(can, on_gpu(Precision::amp_fp16)) ==
+  CHECK(text_of(lacks(can, on_gpu(Precision::amp_fp16))) ==
         "precision amp_fp16: the trainer has fp32, tf32, amp_bf16");
-  CHECK(lacks_anywhere(can, on_gpu(Precision::amp_fp16)) ==
+  CHECK(text_of(lacks_anywhere(can, on_gpu(Precision::amp_fp16))) ==
         "precision amp_fp16: the trainer has fp32, tf32, amp_bf16");
   // TF32 is a GPU's, whether this machine has one or not.
-  CHECK(lacks(can, on_gpu(Precision::tf32)) == no_driver);
+  CHECK(text_of(lacks(can, on_gpu(Precision::tf32))) == no_driver);
   CHECK_FALSE(lacks_anywhere(can, on_gpu(Precision::tf32)).has_value());
   sweep::Point two = on_gpu(Precision::amp_bf16);
   two.gpus = 2;
-  CHECK(lacks_anywhere(can, two) == "gpus 2: the trainer runs on at most 1");
+  CHECK(text_of(lacks_anywhere(can, two)) == "gpus 2: the trainer runs on at most 1");
   sweep::Point sharded = on_gpu(Precision::amp_bf16);
   sharded.sharding_strategy = Sharding::full_shard;
-  CHECK(lacks_anywhere(can, sharded) == "sharding_strategy FULL_SHARD: the trainer has NO_SHARD");
+  CHECK(text_of(lacks_anywhere(can, sharded)) ==
+        "sharding_strategy FULL_SHARD: the trainer has NO_SHARD");
   // Ranks of CPUs need libraries that another machine may have.
   sweep::Point ranks = runnable();
   ranks.gpus = 2;
-  CHECK(lacks(can, ranks) == "gpus 2: the trainer runs on at most 1");
+  CHECK(text_of(lacks(can, ranks)) == "gpus 2: the trainer runs on at most 1");
   CHECK_FALSE(lacks_anywhere(can, ranks).has_value());
 }
 
 TEST_CASE("a trainer without CUDA runs on no GPU anywhere; an older one says it of this machine") {
   const Capabilities without = without_driver(R"("gpu": null,)");
-  CHECK(lacks_anywhere(without, on_gpu(Precision::amp_bf16)) ==
+  CHECK(text_of(lacks_anywhere(without, on_gpu(Precision::amp_bf16))) ==
         "gpu h200: the trainer was built without CUDA");
   CHECK_FALSE(lacks_anywhere(without, runnable()).has_value());
   const Capabilities older = without_driver("");
   CHECK_FALSE(lacks_anywhere(older, on_gpu(Precision::amp_fp16)).has_value());
-  CHECK(lacks(older, on_gpu(Precision::amp_fp16)) ==
+  CHECK(text_of(lacks(older, on_gpu(Precision::amp_fp16))) ==
         "gpu h200: the trainer has no device for it: there is no driver");
   CHECK_THROWS_AS(without_driver(R"("gpu": {"precisions": ["fp32"]},)"), Error);
 }
 
-TEST_CASE("a reason that is about a GPU is the same for another one") {
-  CHECK(reason_without_gpu("gpu h200: the trainer has no device for it", "h200") ==
-        "the trainer has no device for it");
-  CHECK(reason_without_gpu("gpus 2: the trainer runs on at most 1", "h200").empty());
-  CHECK(reason_without_gpu("gpu h200_nvl: none", "h200").empty());
+TEST_CASE("what is lacked for a GPU is told apart from what is lacked for another setting") {
+  const auto gpu = lacks(without_driver(kOnGpus), on_gpu(Precision::tf32));
+  REQUIRE(gpu.has_value());
+  CHECK(gpu->of == Lack::Of::gpu);
+  CHECK(gpu->what == "gpu h200");
+  CHECK(gpu->why == "the trainer has no device for it: there is no driver");
+  sweep::Point ranks = runnable();
+  ranks.gpus = 2;
+  CHECK(lacks(without_driver(kOnGpus), ranks)->of == Lack::Of::setting);
 }
 
 TEST_CASE("a GPU that the trainer has no code for") {
@@ -139,9 +148,9 @@ TEST_CASE("a GPU that the trainer has no code for") {
                      kOnGpus);
   const Capabilities can = parse_capabilities(parse_json(text, "answer"));
   const sweep::Point point = on_gpu(Precision::fp32);
-  CHECK(lacks_anywhere(can, point, 75) ==
+  CHECK(text_of(lacks_anywhere(can, point, 75)) ==
         "gpu h200: its compute capability is 7.5, the trainer has code for 8.0 and newer");
-  CHECK(lacks(can, point, 70)->starts_with("gpu h200: its compute capability is 7.0, "));
+  CHECK(text_of(lacks(can, point, 70)).starts_with("gpu h200: its compute capability is 7.0, "));
   CHECK_FALSE(lacks_anywhere(can, point, 80).has_value());
   CHECK_FALSE(lacks_anywhere(can, point, 90).has_value());
   CHECK_FALSE(lacks_anywhere(can, point, 0).has_value());                       // not known
