@@ -14,6 +14,7 @@ namespace {
 
 using ledger::AttemptState;
 using ledger::Op;
+using runlog::EndedBy;
 using runlog::Status;
 
 // Events whose kind is a failure's name ("oom", "comm-error", "nan", ...) say how the run ended
@@ -78,19 +79,22 @@ Outcome from_footer(Outcome outcome, const RankLog& rank_log, const AttemptState
   outcome.footer = *rank_log.log.footer;
   outcome.status = outcome.footer.status;
   outcome.reason = outcome.footer.reason;
+  EndedBy& ended_by = outcome.footer.ended_by;
   if (submitted != nullptr && submitted->cancelled) {
-    const cluster::Outcome cancelled =
-        cluster::outcome_of_cancelled({outcome.status, outcome.reason});
-    outcome.status = cancelled.status;
-    outcome.reason = cancelled.reason;
+    cluster::Outcome told(outcome.status, outcome.reason);
+    told.ended_by = ended_by;
+    told = cluster::outcome_of_cancelled(told);
+    outcome.status = told.status;
+    outcome.reason = told.reason;
+    ended_by = told.ended_by;
   }
   // The run knows only that it was told to end; by what, the cluster said to the ledger.
-  const bool told = outcome.reason.starts_with("interrupted") &&
-                    (outcome.status == Status::failed || outcome.status == Status::partial);
-  if (told && submitted != nullptr && submitted->last == Op::final && submitted->status &&
+  if (ended_by == EndedBy::interrupted && submitted != nullptr && submitted->last == Op::final &&
+      submitted->status &&
       (outcome.status == Status::failed || submitted->status == outcome.status)) {
     outcome.status = *submitted->status;
     outcome.reason = submitted->reason;
+    ended_by = submitted->ended_by;
   }
   const bool figures = outcome.footer.steps.measured > 0 && outcome.footer.steps.tokens > 0 &&
                        outcome.footer.steps.measured_s > 0;

@@ -14,6 +14,7 @@
 namespace tessera::cluster {
 
 namespace fs = std::filesystem;
+using runlog::EndedBy;
 using runlog::Status;
 
 namespace {
@@ -65,21 +66,20 @@ std::optional<Outcome> from_outside(const End& end) {
 Outcome from_footer(const runlog::Log& log, const End& end) {
   const runlog::Footer& footer = *log.footer;
   const runlog::StepStatistics& steps = footer.steps;
-  Outcome outcome{.status = footer.status,
-                  .reason = footer.reason,
-                  .tokens_per_s = steps.measured_s > 0
-                                      ? static_cast<double>(steps.tokens) / steps.measured_s
-                                      : 0,
-                  .wall_s = footer.wall_s.value_or(0),
-                  .cpu_share = footer.cpu_share.value_or(1),
-                  .build = log.facts.trainer.value_or("")};
+  Outcome outcome(footer.status, footer.reason);
+  outcome.ended_by = footer.ended_by;
+  if (steps.measured_s > 0)
+    outcome.tokens_per_s = static_cast<double>(steps.tokens) / steps.measured_s;
+  outcome.wall_s = footer.wall_s.value_or(0);
+  outcome.cpu_share = footer.cpu_share.value_or(1);
+  outcome.build = log.facts.trainer.value_or("");
   if (log.facts.commit) outcome.build += " " + *log.facts.commit;
   // The run knows only that it was told to end.
-  const bool told = footer.reason.starts_with("interrupted") &&
-                    (footer.status == Status::partial || footer.status == Status::failed);
-  if (!told || !end.status || !is_from_outside(*end.status)) return outcome;
+  if (footer.ended_by != EndedBy::interrupted || !end.status || !is_from_outside(*end.status))
+    return outcome;
   if (*end.status == Status::cancelled) return outcome_of_cancelled(outcome);
   if (outcome.status == Status::failed) outcome.status = *end.status;
+  outcome.ended_by = runlog::ended_by_of(*end.status);
   outcome.reason = end.reason;
   return outcome;
 }
@@ -133,15 +133,18 @@ bool has_footer(const fs::path& run_dir, int attempt) {
 
 Outcome outcome_of_cancelled(const Outcome& outcome) {
   Outcome told = outcome;
-  if (outcome.status == Status::partial) told.reason = "cancelled by its user";
-  if (outcome.status == Status::failed) {
+  if (outcome.status == Status::partial) {
+    told.reason = "cancelled by its user";
+  } else if (outcome.status == Status::failed) {
     told.status = Status::cancelled;
     told.reason = "by its user";
-  }
-  if (outcome.status == Status::missing) {
+  } else if (outcome.status == Status::missing) {
     told.status = Status::cancelled;
     told.reason = "by its user, before its turn";
+  } else {
+    return told;
   }
+  told.ended_by = EndedBy::cancelled;
   return told;
 }
 
@@ -160,8 +163,9 @@ Outcome outcome_of_attempt(const fs::path& run_dir, int attempt, const End& seen
   if (footer != file.logs.end()) return from_footer(*footer, end);
   const runlog::StepStatistics steps =
       file.logs.empty() ? runlog::StepStatistics{} : runlog::statistics(file.logs.front().steps);
-  Outcome outcome = from_outside(end).value_or(Outcome{Status::failed, "ended"});
-  outcome.reason += outcome.reason == "ended" ? " without a footer" : ", without a footer";
+  const auto cause = from_outside(end);
+  Outcome outcome = cause.value_or(Outcome{Status::failed, "ended without a footer"});
+  if (cause) outcome.reason += ", without a footer";
   if (steps.measured > 0) outcome.status = Status::partial;
   return outcome;
 }

@@ -4,13 +4,20 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "lib/runlog/record.h"
 
 namespace tessera::cluster {
 
 struct Outcome {
+  Outcome() = default;
+  // Ended by what the status says.
+  Outcome(runlog::Status with, std::string why)
+      : status(with), ended_by(runlog::ended_by_of(with)), reason(std::move(why)) {}
+
   runlog::Status status = runlog::Status::unknown;
+  runlog::EndedBy ended_by = runlog::EndedBy::unknown;
   std::string reason;
   // Of the footer, for people who wait; 0: not known.
   double tokens_per_s = 0;  // of the measured steps, all devices

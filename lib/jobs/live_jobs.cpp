@@ -36,6 +36,7 @@ ledger::Entry final_entry(const LiveJob& live, const ledger::RunRef& ref, const 
                           const cluster::Outcome& outcome) {
   ledger::Entry entry = entry_of(ledger::Op::final, live, ref, live.job.job);
   entry.status = outcome.status;
+  entry.ended_by = outcome.ended_by;
   entry.reason = outcome.reason;
   entry.queue_s = state.queue_s;
   entry.build = outcome.build;

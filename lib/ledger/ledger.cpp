@@ -12,6 +12,7 @@
 #include "lib/base/crc32.h"
 #include "lib/base/error.h"
 #include "lib/base/tree.h"
+#include "lib/runlog/before_schema_2.h"
 
 namespace tessera::ledger {
 
@@ -61,6 +62,7 @@ std::string to_line(const Entry& entry) {
   if (!entry.places.empty()) json["places"] = entry.places;
   put("build", entry.build);
   if (entry.status) json["status"] = to_text(*entry.status);
+  if (entry.op == Op::final) json["ended_by"] = to_text(entry.ended_by);
   put("reason", entry.reason);
   if (entry.queue_s) json["queue_s"] = *entry.queue_s;
   for (const PlannedPoint& point : entry.points) {
@@ -115,6 +117,13 @@ Entry from_json(const Json& json) {
     throw std::string("other places than runs");
   if (json.contains("status"))
     entry.status = from_text<runlog::Status>(member<std::string>(json, "status"));
+  if (json.contains("ended_by")) {
+    entry.ended_by = from_text<runlog::EndedBy>(member<std::string>(json, "ended_by"))
+                         .value_or(runlog::EndedBy::unknown);
+  } else if (entry.op == Op::final) {
+    entry.ended_by =
+        runlog::ended_by_in_words(entry.status.value_or(runlog::Status::unknown), entry.reason);
+  }
   if (json.contains("queue_s")) entry.queue_s = member<double>(json, "queue_s");
   for (const Json& point : items(json, "points")) {
     entry.points.push_back({.id = member<std::string>(point, "id"),
@@ -261,6 +270,7 @@ std::map<std::string, RunState> run_states(const Contents& contents) {
       if (!entry.job.empty()) attempt.job = entry.job;
       if (!entry.build.empty()) attempt.build = entry.build;
       if (entry.status) attempt.status = entry.status;
+      if (entry.op == Op::final) attempt.ended_by = entry.ended_by;
       if (!entry.reason.empty()) attempt.reason = entry.reason;
       if (entry.queue_s) attempt.queue_s = entry.queue_s;
     }

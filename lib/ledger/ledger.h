@@ -72,6 +72,7 @@ struct Entry {
   std::vector<std::size_t> places;       // of an intent's runs in the job; empty: 0, 1, ...
   std::string build;                     // commit of the trainer
   std::optional<runlog::Status> status;  // of final
+  runlog::EndedBy ended_by = runlog::EndedBy::unknown;  // of final
   std::string reason;
   std::optional<double> queue_s;
   std::vector<PlannedPoint> points;  // of plan, at most kPointsPerPlan a line
@@ -132,7 +133,8 @@ struct AttemptState {
   int attempt = 1;
   Op last = Op::intent;  // intent, accepted, adopted, final or cancel
   std::string user, host, cluster, job, build;
-  std::optional<runlog::Status> status;  // if final
+  std::optional<runlog::Status> status;                 // if final
+  runlog::EndedBy ended_by = runlog::EndedBy::unknown;  // if final
   std::string reason;
   std::optional<double> queue_s;
   bool cancelled = false;  // a person told it to end; it may have ended before or otherwise

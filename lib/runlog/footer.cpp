@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lib/runlog/before_schema_2.h"
 #include "lib/runlog/keys.h"
 #include "lib/runlog/members.h"
 #include "lib/runlog/text.h"
@@ -70,6 +71,7 @@ double rounded(double share) {
 Json footer_json(const Footer& footer, std::size_t rows) {
   Json json;
   json[keys::status] = to_text(footer.status);
+  json[keys::ended_by] = to_text(footer.ended_by);
   json[keys::reason] = cut_text(footer.reason, kReasonBytes);
   json[keys::exit] = footer.exit_code;
   json[keys::warmup] = footer.steps.warmup;
@@ -128,6 +130,10 @@ std::optional<Footer> parse_footer(const Json& record) {
     return [&object](const char* key, auto& member) { take(object, key, member); };
   };
   take(record, keys::reason, footer.reason);
+  std::optional<std::string> ended_by;
+  take(record, keys::ended_by, ended_by);
+  footer.ended_by = ended_by ? from_text<EndedBy>(*ended_by).value_or(EndedBy::unknown)
+                             : ended_by_in_words(footer.status, footer.reason);
   take(record, keys::exit, footer.exit_code);
   take(record, keys::warmup, footer.steps.warmup);
   take(record, keys::measured, footer.steps.measured);

@@ -30,6 +30,7 @@ inline constexpr double kBusyShare = 0.9;
 
 struct Footer {
   Status status = Status::unknown;
+  EndedBy ended_by = EndedBy::unknown;
   std::string reason;  // cut at 220 bytes; empty for ok
   int exit_code = 0;
   StepStatistics steps;

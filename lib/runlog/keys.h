@@ -149,6 +149,7 @@ inline constexpr const char* peak_source = "peak_source";
 
 // footer
 inline constexpr const char* status = "status";
+inline constexpr const char* ended_by = "ended_by";
 inline constexpr const char* reason = "reason";
 inline constexpr const char* exit = "exit";
 inline constexpr const char* measured = "measured";

@@ -33,6 +33,39 @@ std::optional<int> record_schema(std::string_view line) {
   return schema ? std::optional(static_cast<int>(*schema)) : std::nullopt;
 }
 
+EndedBy ended_by_of(Status status) {
+  switch (status) {
+    case Status::ok:
+      return EndedBy::completed;
+    case Status::oom:
+    case Status::host_oom:
+      return EndedBy::out_of_memory;
+    case Status::timeout:
+      return EndedBy::time_limit;
+    case Status::nan:
+      return EndedBy::not_finite;
+    case Status::comm_error:
+      return EndedBy::comm_error;
+    case Status::node_fail:
+      return EndedBy::node_fail;
+    case Status::preempted:
+      return EndedBy::preempted;
+    case Status::cancelled:
+      return EndedBy::cancelled;
+    case Status::start_fail:
+    case Status::failed:
+      return EndedBy::error;
+    case Status::partial:
+    case Status::running:
+    case Status::pending:
+    case Status::skipped:
+    case Status::missing:
+    case Status::unknown:
+      break;
+  }
+  return EndedBy::unknown;
+}
+
 std::string log_file_name(int attempt, int restart, int rank) {
   return fmt::format("log.{}.{}.{}.jsonl", attempt, restart, rank);
 }

@@ -64,6 +64,24 @@ enum class Status : std::uint8_t {
   unknown,
 };
 
+// What ended a run. What is done next hangs on it (what a submit starts again, what counts as
+// cancelled), never on the words of a reason.
+enum class EndedBy : std::uint8_t {
+  unknown,      // nobody knows, or it has not ended
+  completed,    // it did all its steps
+  interrupted,  // a signal told it to end: it does not know whose
+  cancelled,    // a person told it to, by `submit cancel` or by the cluster's own command
+  time_limit,   // or no progress
+  preempted,
+  node_fail,
+  out_of_memory,  // of the device or the host
+  not_finite,     // its loss
+  comm_error,
+  error,  // any other fault of its own: the reason says which
+};
+// As far as the status says it.
+EndedBy ended_by_of(Status status);
+
 // Which attempt of which run a record belongs to.
 struct Origin {
   std::string project;
@@ -119,5 +137,21 @@ struct Names<runlog::Status> {
       {skipped, "skipped"},
       {missing, "missing"},
       {unknown, "unknown"}};
+};
+template <>
+struct Names<runlog::EndedBy> {
+  using enum runlog::EndedBy;
+  static constexpr std::pair<runlog::EndedBy, std::string_view> table[] = {
+      {unknown, "unknown"},
+      {completed, "completed"},
+      {interrupted, "interrupted"},
+      {cancelled, "cancelled"},
+      {time_limit, "time-limit"},
+      {preempted, "preempted"},
+      {node_fail, "node-fail"},
+      {out_of_memory, "out-of-memory"},
+      {not_finite, "not-finite"},
+      {comm_error, "comm-error"},
+      {error, "error"}};
 };
 }  // namespace tessera

@@ -37,6 +37,7 @@ struct SampleRun {
   int measured = 10;
   double step_s = 1.15;
   runlog::Status status = runlog::Status::ok;
+  std::optional<runlog::EndedBy> ended_by;  // nothing: what the status says
   std::string reason;
   std::vector<std::string> throttled;
   std::optional<std::int64_t> other_processes;
@@ -164,6 +165,7 @@ inline std::string sample_log(const SampleRun& run) {
   if (!run.footer) return log.text();
   runlog::Footer footer;
   footer.status = run.status;
+  footer.ended_by = run.ended_by.value_or(runlog::ended_by_of(run.status));
   footer.reason = run.reason;
   if (measured) {
     footer.steps = {.warmup = run.warmup,

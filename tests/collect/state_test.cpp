@@ -15,6 +15,7 @@
 #include "tests/temporary.h"
 
 using namespace tessera;
+using runlog::EndedBy;
 using runlog::Status;
 
 namespace {
@@ -255,13 +256,15 @@ TEST_CASE("a cancelled run says so: partial with figures, else cancelled") {
     const test::TemporaryFolder workspace;
     test::SampleRun run = test::sample_7b();
     run.status = with_steps ? Status::partial : Status::failed;
-    run.reason = "interrupted by signal 15";
+    run.ended_by = EndedBy::interrupted;
+    run.reason = "interrupted";
     test::write_sample(workspace.path(), run);
-    CHECK(only_row(workspace.path()).reason == "interrupted by signal 15");
+    CHECK(only_row(workspace.path()).reason == "interrupted");
     submitted(workspace.path(), run, {.op = ledger::Op::cancel});
     const collect::Row row = only_row(workspace.path());
     CHECK(row.status == (with_steps ? Status::partial : Status::cancelled));
     CHECK(row.reason == (with_steps ? "cancelled by its user" : "by its user"));
+    CHECK(row.footer.ended_by == EndedBy::cancelled);
     CHECK(row.tokens_per_s.has_value() == with_steps);
   }
 }
@@ -282,13 +285,18 @@ TEST_CASE("a run that was ended from outside says by what, as status does") {
     const test::TemporaryFolder workspace;
     test::SampleRun run = test::sample_7b();
     run.status = each.footer;
-    run.reason = "interrupted by signal 15";
+    run.ended_by = EndedBy::interrupted;
+    run.reason = "any words";
+    const ledger::Entry said{.op = ledger::Op::final,
+                             .status = each.said,
+                             .ended_by = EndedBy::preempted,
+                             .reason = each.reason};
     test::write_sample(workspace.path(), run);
-    submitted(workspace.path(), run,
-              {.op = ledger::Op::final, .status = each.said, .reason = each.reason});
+    submitted(workspace.path(), run, said);
     const collect::Row row = only_row(workspace.path());
     CHECK(row.status == each.status);
     CHECK(row.reason == each.reason);
+    CHECK(row.footer.ended_by == EndedBy::preempted);
     CHECK(row.tokens_per_s.has_value() == (each.footer == Status::partial));
   }
 }

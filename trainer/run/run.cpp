@@ -32,6 +32,7 @@ namespace tessera::trainer {
 namespace {
 
 namespace keys = runlog::keys;
+using runlog::EndedBy;
 using runlog::Kind;
 using runlog::Status;
 
@@ -151,6 +152,7 @@ class Run {
         failure = {first.code, fmt::format("rank {}: {}", other->rank, first.reason)};
     }
     footer.status = status_of(failure.code);
+    footer.ended_by = runlog::ended_by_of(footer.status);
     footer.reason = failure.reason;
     footer.exit_code = static_cast<int>(is_first() ? failure.code : known);
     tell_others(failure);
@@ -173,6 +175,7 @@ class Run {
   // Ends with a fault that every rank finds: rank 0 says it for all.
   void end_alike(runlog::Footer& footer, ExitCode code, const std::string& reason) const {
     footer.status = status_of(code);
+    footer.ended_by = runlog::ended_by_of(footer.status);
     footer.exit_code = static_cast<int>(code);
     footer.reason = reason;
     if (is_first()) std::fputs(fmt::format("trainer: {}\n", reason).c_str(), stderr);
@@ -294,6 +297,7 @@ class Run {
     switch (end.kind) {
       case LoopEnd::Kind::complete:
         footer.status = Status::ok;
+        footer.ended_by = EndedBy::completed;
         return;
       case LoopEnd::Kind::not_finite:
         return end_alike(footer, ExitCode::nan, end.what);
@@ -349,6 +353,7 @@ class Run {
         std::ranges::any_of(samples_, [](const auto& sample) { return !sample.warmup; });
     if (time_limit && !measured) return end_alike(footer, ExitCode::timeout, "time limit near");
     footer.status = measured ? Status::partial : Status::failed;
+    footer.ended_by = time_limit ? EndedBy::time_limit : EndedBy::interrupted;
     footer.reason = time_limit ? "time limit near" : "interrupted";
   }
 

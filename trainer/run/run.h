@@ -12,8 +12,8 @@ namespace tessera::trainer {
 // the records go to stdout). Returns the exit code that docs/exit-codes.md gives for the footer's
 // status; a fault is also printed, one line on stderr. Error(log_not_writable) if there is no log
 // to say it in. `stop` is set by signals, to the signal's number: the run then ends after the
-// running microbatch with a true footer: partial, or without a measured step failed, with reason
-// "interrupted"; of SIGUSR1 partial or timeout, with reason "time limit near". `start_s`: monotonic
+// running microbatch with a true footer: partial, or without a measured step failed, ended by
+// `interrupted`; of SIGUSR1 partial or timeout, ended by `time-limit`. `start_s`: monotonic
 // seconds when the process began.
 //
 // With several ranks (`place`) each calls it. They meet (trainer/launch/store.h; `variable` looks

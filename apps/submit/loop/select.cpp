@@ -14,15 +14,15 @@ namespace {
 
 bool wanted(const ledger::AttemptState& attempt, const Selection& selection) {
   const Status status = attempt.status.value_or(Status::unknown);
-  // jobs::Ended on request: by Ctrl-C, or by `submit cancel`.
-  const bool interrupted =
-      attempt.reason.starts_with("interrupted") || attempt.reason.starts_with("cancelled");
+  // By Ctrl-C, or by `submit cancel`.
+  const bool on_request = attempt.ended_by == runlog::EndedBy::interrupted ||
+                          attempt.ended_by == runlog::EndedBy::cancelled;
   if (!selection.named.empty()) return true;
   if (status == Status::unknown && selection.force) return true;
   switch (selection.only) {
     case Only::missing:
       return status == Status::missing || status == Status::cancelled ||
-             (interrupted && (status == Status::partial || status == Status::failed));
+             (on_request && (status == Status::partial || status == Status::failed));
     case Only::failed:
       return status != Status::ok && status != Status::partial && status != Status::cancelled &&
              status != Status::skipped && status != Status::unknown && status != Status::missing;

@@ -71,9 +71,8 @@ bool SubmitState::is_beyond_wall(const std::string& run) {
 void SubmitState::take(const jobs::Ended& ended) {
   const std::string& run = ended.entry.runs.front().run;
   const bool ok = ended.outcome.status == runlog::Status::ok;
-  // In its reason `cancelled` as well: figures that a person cut short.
-  const bool cancelled = ended.outcome.status == runlog::Status::cancelled ||
-                         ended.outcome.reason.starts_with("cancelled");
+  // Also partial ones: figures that a person cut short.
+  const bool cancelled = ended.outcome.ended_by == runlog::EndedBy::cancelled;
   int& counted = ok ? report.ok : cancelled ? report.cancelled : report.failed;
   ++counted;
   ++(ok ? progress.ok : progress.failed);

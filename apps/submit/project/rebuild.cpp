@@ -256,6 +256,7 @@ std::vector<ledger::Entry> job_entries(const std::vector<Found>& attempts) {
       if (!run->outcome) continue;
       entry.op = ledger::Op::final;
       entry.status = run->outcome->status;
+      entry.ended_by = run->outcome->ended_by;
       entry.reason = run->outcome->reason;
       entry.build = run->outcome->build;
       entries.push_back(entry);

@@ -129,7 +129,7 @@ run() {
     if (many) {
       text_ += R"sh(  # Some failed: which, their own logs and exit files tell.
   [ "$code" = 0 ] || result=9
-  if tail -n 1 "log.$attempt.$restart.0.jsonl" 2>/dev/null | grep -q '"reason":"time limit near"'; then
+  if tail -n 1 "log.$attempt.$restart.0.jsonl" 2>/dev/null | grep -q '"ended_by":"time-limit"'; then
     ending="the time limit is near"
   fi
 }

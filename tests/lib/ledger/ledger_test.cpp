@@ -48,6 +48,7 @@ TEST_CASE("what is appended is read back, all users' files together") {
   Ledger lee(folder.path(), "lee", "n1");
   Entry final_entry = entry_of(Op::final);
   final_entry.status = runlog::Status::oom;
+  final_entry.ended_by = runlog::EndedBy::out_of_memory;
   final_entry.reason = "host memory";
   final_entry.queue_s = 1.5;
   lee.append(final_entry);
@@ -59,7 +60,28 @@ TEST_CASE("what is appended is read back, all users' files together") {
   CHECK(contents.entries[0].user == "kim");
   CHECK(contents.entries[2].user == "lee");
   CHECK(contents.entries[2].status == runlog::Status::oom);
+  CHECK(contents.entries[2].ended_by == runlog::EndedBy::out_of_memory);
+  const RunState state = run_states(contents).at(kRun.run);
+  CHECK(state.attempts.at(0).ended_by == runlog::EndedBy::out_of_memory);
   CHECK(contents.entries[2].queue_s == 1.5);
+}
+
+TEST_CASE("what ended an attempt is typed; only a line that lacks it is asked for its words") {
+  const test::TemporaryFolder folder;
+  Ledger(folder.path(), "kim", "n1");
+  const auto ended_by = [&](const std::string& members) {
+    overwrite(file_of(folder), seal(R"({"l":1,"op":"final",)" + members + "}") + "\n");
+    return read_ledger(folder.path()).entries.at(0).ended_by;
+  };
+  using runlog::EndedBy;
+  CHECK(ended_by(R"("status":"partial","ended_by":"preempted","reason":"interrupted")") ==
+        EndedBy::preempted);
+  CHECK(ended_by(R"("status":"partial","ended_by":"a later word","reason":"interrupted")") ==
+        EndedBy::unknown);
+  CHECK(ended_by(R"("status":"partial","reason":"interrupted")") == EndedBy::interrupted);
+  CHECK(ended_by(R"("status":"partial","reason":"cancelled by its user")") == EndedBy::cancelled);
+  CHECK(ended_by(R"("status":"cancelled","reason":"by its user")") == EndedBy::cancelled);
+  CHECK(ended_by(R"("status":"failed","reason":"ended by signal 9")") == EndedBy::error);
 }
 
 TEST_CASE("plan lines keep the point and a drop's values; lines without them still read") {

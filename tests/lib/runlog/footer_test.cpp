@@ -52,6 +52,7 @@ TEST_CASE("the last records alone give back every fact and figure") {
   const auto footer = parse_footer(records[1]);
   REQUIRE(footer.has_value());
   CHECK(footer->status == Status::ok);
+  CHECK(footer->ended_by == EndedBy::completed);
   CHECK(footer->steps.measured_s == 23.05);
   CHECK(footer->steps.median_s == 1.1519);
   CHECK(footer->steps.tokens == 1966080);
@@ -133,6 +134,30 @@ TEST_CASE("members of a wrong type and unknown statuses are not believed") {
   CHECK_FALSE(rows_before(records[1]).has_value());
 }
 
+TEST_CASE("what ended a run is typed; only a footer that lacks it is asked for its words") {
+  Json record = footer_of({.status = Status::partial, .ended_by = EndedBy::time_limit});
+  CHECK(record["ended_by"] == "time-limit");
+  record["reason"] = "interrupted";
+  CHECK(parse_footer(record)->ended_by == EndedBy::time_limit);
+  record["ended_by"] = "a later word";
+  CHECK(parse_footer(record)->ended_by == EndedBy::unknown);
+  record.erase("ended_by");
+  const auto of_words = [&](const char* status, const char* reason) {
+    record["status"] = status;
+    record["reason"] = reason;
+    return parse_footer(record)->ended_by;
+  };
+  CHECK(of_words("partial", "interrupted") == EndedBy::interrupted);
+  CHECK(of_words("failed", "interrupted by signal 15") == EndedBy::interrupted);
+  CHECK(of_words("partial", "time limit near") == EndedBy::time_limit);
+  CHECK(of_words("partial", "cancelled by its user") == EndedBy::cancelled);
+  CHECK(of_words("partial", "") == EndedBy::unknown);
+  CHECK(of_words("nan", "loss at step 3") == EndedBy::not_finite);
+  CHECK(of_words("host-oom", "memory plan") == EndedBy::out_of_memory);
+  CHECK(of_words("start-fail", "") == EndedBy::error);
+  CHECK(of_words("ok", "") == EndedBy::completed);
+}
+
 TEST_CASE("the largest footer leaves room in a message of 4,096 bytes, the largest row fits") {
   const std::string wide(5000, 'W');
   constexpr double kLong = -1.2345678901234567e-300;
@@ -166,6 +191,7 @@ TEST_CASE("the largest footer leaves room in a message of 4,096 bytes, the large
   facts.peak_tflops = kLong;
   Footer footer = test::sample_footer();
   footer.reason = wide;
+  footer.ended_by = EndedBy::out_of_memory;
   for (auto* value :
        {&footer.steps.median_s, &footer.steps.mean_s, &footer.steps.p5_s, &footer.steps.p95_s,
         &footer.steps.loss_first, &footer.steps.loss_last, &footer.steps.grad_norm_last,

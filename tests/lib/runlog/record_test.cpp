@@ -39,6 +39,8 @@ TEST_CASE("every status and kind has a name of its own") {
   CHECK(tessera::to_text(Status::host_oom) == "host-oom");
   CHECK(tessera::from_text<Status>("start-fail") == Status::start_fail);
   CHECK(tessera::all_names<Status>().size() == 17);
+  CHECK(tessera::to_text(EndedBy::time_limit) == "time-limit");
+  CHECK(tessera::all_names<EndedBy>().size() == 11);
   CHECK(tessera::all_names<Kind>().size() == 12);
 }
 

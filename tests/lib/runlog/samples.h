@@ -71,6 +71,7 @@ inline runlog::Facts sample_facts() {
 inline runlog::Footer sample_footer() {
   runlog::Footer footer;
   footer.status = runlog::Status::ok;
+  footer.ended_by = runlog::EndedBy::completed;
   footer.steps = {.warmup = 10,
                   .measured = 20,
                   .measured_s = 23.05,

@@ -264,6 +264,7 @@ TEST_CASE("a signal to all ranks or to any one ends all behind the same step") {
     REQUIRE(footer.at("t") == "footer");
     const bool time_limit = one.signal == SIGUSR1;
     CHECK(footer.at("reason") == (time_limit ? "time limit near" : "interrupted"));
+    CHECK(footer.at("ended_by") == (time_limit ? "time-limit" : "interrupted"));
     CHECK(footer.at("status") == (one.measured ? "partial" : time_limit ? "timeout" : "failed"));
     CHECK(footer.at("exit") == (time_limit && !one.measured ? 16 : 0));
     CHECK(result.exit_code == footer.at("exit"));
@@ -289,6 +290,7 @@ TEST_CASE("a rank that is killed ends all, and is named") {
   const Json footer = log_of(folder).back();
   CHECK(footer.at("t") == "footer");
   CHECK(footer.at("status") == "comm-error");
+  CHECK(footer.at("ended_by") == "comm-error");
   CHECK(footer.at("exit") == 15);
   CHECK(footer.at("reason") == "rank 2: its connection ended");
   CHECK(footer.at("measured") > 0);
@@ -395,6 +397,7 @@ TEST_CASE("a loss that is not finite ends all ranks alike") {
   CHECK(result.exit_code == 14);
   const Json footer = log_of(folder).back();
   CHECK(footer.at("status") == "nan");
+  CHECK(footer.at("ended_by") == "not-finite");
   CHECK(footer.at("reason").get<std::string>().find(" at step ") != std::string::npos);
   CHECK_FALSE(has_log(folder, 1));
 }

@@ -56,6 +56,7 @@ TEST_CASE("a run writes every record, in order, and a footer that says all of th
   const Json& footer = records.back();
   CHECK(row_of(records) == runlog::row_json(facts));
   CHECK(footer.at("status") == "ok");
+  CHECK(footer.at("ended_by") == "completed");
   CHECK(footer.at("exit") == 0);
   CHECK(footer.at("warmup") == 2);
   CHECK(footer.at("measured") == 4);

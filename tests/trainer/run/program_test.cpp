@@ -148,6 +148,7 @@ TEST_CASE("SIGTERM and SIGINT end a run after the microbatch, with a true footer
     CHECK(footer.at("t") == "footer");
     CHECK(footer.at("status") == "partial");
     CHECK(footer.at("reason") == "interrupted");
+    CHECK(footer.at("ended_by") == "interrupted");
     CHECK(footer.at("measured") > 0);
     CHECK(footer.at("measured") < 900000 - 2);
     CHECK(footer.at("measured_s") > 0);
@@ -175,6 +176,7 @@ TEST_CASE("SIGUSR1 ends a run because the time limit is near, with a true footer
     const Json footer = records_of(read_file(log_in(folder.path()))).back();
     CHECK(footer.at("t") == "footer");
     CHECK(footer.at("reason") == "time limit near");
+    CHECK(footer.at("ended_by") == "time-limit");
     CHECK(footer.at("status") == (measured ? "partial" : "timeout"));
     CHECK(footer.at("exit") == result.exit_code);
     CHECK(result.exit_code == (measured ? 0 : 16));
@@ -198,6 +200,7 @@ TEST_CASE("a run that is interrupted before a measured step has failed") {
   const Json footer = records_of(read_file(log_in(folder.path()))).back();
   CHECK(footer.at("status") == "failed");
   CHECK(footer.at("reason") == "interrupted");
+  CHECK(footer.at("ended_by") == "interrupted");
 }
 
 TEST_CASE("a loss that is not finite ends the run with nan") {
@@ -210,6 +213,7 @@ TEST_CASE("a loss that is not finite ends the run with nan") {
   const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
   const Json& footer = records.back();
   CHECK(footer.at("status") == "nan");
+  CHECK(footer.at("ended_by") == "not-finite");
   CHECK(footer.at("exit") == 14);
   CHECK(footer.at("reason").get<std::string>().find(" at step ") != std::string::npos);
   CHECK(footer.at("steps_skipped") == 1);

@@ -156,6 +156,7 @@ TEST_CASE(
     CAPTURE(to_text(c.expected));
     REQUIRE(attempt.status.has_value());
     CHECK(to_text(*attempt.status) == to_text(c.expected));
+    CHECK(to_text(attempt.ended_by) == to_text(runlog::ended_by_of(c.expected)));
     CHECK(attempt.reason == c.reason);
     CHECK(attempt.queue_s == 7);
   }

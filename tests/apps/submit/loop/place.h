@@ -61,6 +61,7 @@ class Place {
     log.write(runlog::Kind::header, {{"label", "tiny"}});
     runlog::Footer footer = sample_footer();
     footer.status = status;
+    footer.ended_by = runlog::ended_by_of(status);
     if (status != runlog::Status::ok) footer.reason = "as the test says";
     log.end(footer);
   }

@@ -106,6 +106,7 @@ class Project {
     if (!status) return;
     runlog::Footer footer = sample_footer();
     footer.status = *status;
+    footer.ended_by = runlog::ended_by_of(*status);
     if (*status != runlog::Status::ok) footer.reason = "as the test says";
     log.end(footer);
   }

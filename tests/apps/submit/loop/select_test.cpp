@@ -5,6 +5,7 @@
 using namespace tessera;
 using namespace tessera::submit;
 using ledger::Op;
+using runlog::EndedBy;
 using runlog::Status;
 
 namespace {
@@ -19,6 +20,7 @@ ledger::AttemptState ended(int attempt, Status status, const std::string& reason
   state.last = Op::final;
   state.user = user;
   state.status = status;
+  state.ended_by = runlog::ended_by_of(status);
   state.reason = reason;
   return state;
 }
@@ -43,34 +45,45 @@ TEST_CASE("what was never run is started by missing and all, not by failed and o
 TEST_CASE("every status is started by exactly the selections that name it") {
   struct Case {
     Status status;
-    const char* reason;
+    EndedBy ended_by;
     bool missing, failed, oom;
   };
   for (const Case& c :
-       {Case{Status::ok, "", false, false, false}, Case{Status::partial, "", false, false, false},
-        Case{Status::partial, "interrupted", true, false, false},
-        Case{Status::partial, "cancelled by its user", true, false, false},
-        Case{Status::failed, "interrupted", true, true, false},
-        Case{Status::failed, "ended by signal 9", false, true, false},
-        Case{Status::oom, "", false, true, true}, Case{Status::host_oom, "", false, true, true},
-        Case{Status::nan, "", false, true, false}, Case{Status::start_fail, "", false, true, false},
-        Case{Status::timeout, "", false, true, false},
-        Case{Status::node_fail, "", false, true, false},
-        Case{Status::preempted, "", false, true, false},
-        Case{Status::comm_error, "", false, true, false},
-        Case{Status::cancelled, "", true, false, false},
-        Case{Status::missing, "", true, false, false},
-        Case{Status::skipped, "", false, false, false},
-        Case{Status::unknown, "", false, false, false}}) {
+       {Case{Status::ok, EndedBy::completed, false, false, false},
+        Case{Status::partial, EndedBy::unknown, false, false, false},
+        Case{Status::partial, EndedBy::interrupted, true, false, false},
+        Case{Status::partial, EndedBy::cancelled, true, false, false},
+        Case{Status::partial, EndedBy::time_limit, false, false, false},
+        Case{Status::partial, EndedBy::node_fail, false, false, false},
+        Case{Status::failed, EndedBy::interrupted, true, true, false},
+        Case{Status::failed, EndedBy::error, false, true, false},
+        Case{Status::oom, runlog::ended_by_of(Status::oom), false, true, true},
+        Case{Status::host_oom, runlog::ended_by_of(Status::host_oom), false, true, true},
+        Case{Status::nan, runlog::ended_by_of(Status::nan), false, true, false},
+        Case{Status::start_fail, runlog::ended_by_of(Status::start_fail), false, true, false},
+        Case{Status::timeout, runlog::ended_by_of(Status::timeout), false, true, false},
+        Case{Status::node_fail, runlog::ended_by_of(Status::node_fail), false, true, false},
+        Case{Status::preempted, runlog::ended_by_of(Status::preempted), false, true, false},
+        Case{Status::comm_error, runlog::ended_by_of(Status::comm_error), false, true, false},
+        Case{Status::cancelled, runlog::ended_by_of(Status::cancelled), true, false, false},
+        Case{Status::missing, runlog::ended_by_of(Status::missing), true, false, false},
+        Case{Status::skipped, runlog::ended_by_of(Status::skipped), false, false, false},
+        Case{Status::unknown, runlog::ended_by_of(Status::unknown), false, false, false}}) {
     CAPTURE(to_text(c.status));
-    CAPTURE(c.reason);
-    const auto starts = [&](Only only) {
-      return choose({ended(1, c.status, c.reason)}, only).verdict == Verdict::start;
-    };
-    CHECK(starts(Only::missing) == c.missing);
-    CHECK(starts(Only::failed) == c.failed);
-    CHECK(starts(Only::oom) == c.oom);
-    CHECK(starts(Only::all));
+    CAPTURE(to_text(c.ended_by));
+    // Whatever its reason says.
+    for (const char* reason : {"", "interrupted", "cancelled by its user"}) {
+      CAPTURE(reason);
+      const auto starts = [&](Only only) {
+        ledger::AttemptState attempt = ended(1, c.status, reason);
+        attempt.ended_by = c.ended_by;
+        return choose({attempt}, only).verdict == Verdict::start;
+      };
+      CHECK(starts(Only::missing) == c.missing);
+      CHECK(starts(Only::failed) == c.failed);
+      CHECK(starts(Only::oom) == c.oom);
+      CHECK(starts(Only::all));
+    }
   }
 }
 

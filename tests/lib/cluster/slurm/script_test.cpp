@@ -353,7 +353,7 @@ TEST_CASE("near the time limit, and when it is told to end, a job begins no furt
   const OnThisMachine machine;
   Job job = here({machine.run("a"), machine.run("b")});
   std::ofstream(machine.folder() / "a/behaviour")
-      << R"(echo '{"t":"footer","status":"partial","reason":"time limit near","crc":"0"}' >log.1.0.0.jsonl)";
+      << R"(echo '{"t":"footer","status":"partial","ended_by":"time-limit","reason":"any words","crc":"0"}' >log.1.0.0.jsonl)";
   CHECK(machine.start(machine.cluster(), job).exit_code == 0);
   CHECK(machine.read("b/exit.1.0") == "(missing)");
   CHECK(machine.read("b/script.1.out").find("not begun: the time limit is near") !=

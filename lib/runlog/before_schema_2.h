@@ -1,0 +1,14 @@
+// What logs before schema 2, and ledgers of that time, say in words alone: the one place where a
+// program of ours reads a sentence. Newer files have a typed value and never come here.
+#pragma once
+
+#include <string_view>
+
+#include "lib/runlog/record.h"
+
+namespace tessera::runlog {
+
+// Of a footer or of a final ledger line that has no `ended_by`.
+EndedBy ended_by_in_words(Status status, std::string_view reason);
+
+}  // namespace tessera::runlog
