@@ -185,8 +185,7 @@ const model::Shape* built_in_shape(const std::string& name) {
 }
 
 bool peak_is_disturbed(const runlog::Facts& facts) {
-  // What GemmPeak::source says of such a peak.
-  return facts.peak_source && facts.peak_source->find("of their CPU time") != std::string::npos;
+  return facts.peak_disturbed.has_value();
 }
 
 std::string model_name(const std::optional<std::string>& label,

@@ -83,7 +83,7 @@ std::string model_name(const std::optional<std::string>& label,
 // The shape of a built-in model, or nullptr.
 const model::Shape* built_in_shape(const std::string& name);
 
-// The peak was measured while other work took CPU time from it: it is too low.
+// The peak was measured while something disturbed it: it is too low.
 bool peak_is_disturbed(const runlog::Facts& facts);
 
 // The row of one run; repeats are put together by aggregate().

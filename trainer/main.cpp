@@ -87,11 +87,16 @@ int threads_of(const std::string& text) {
 int measure_peak(int threads) {
   constexpr double kSeconds = 2;
   const trainer::GemmPeak gemm = trainer::measure_gemm_peak(threads, kSeconds);
-  std::cout << fmt::format(
-                   R"({{"tflops":{},"threads":{},"cpu_share":{},"undisturbed":{},"source":"{}"}})",
-                   shortest(gemm.tflops), threads, shortest(gemm.cpu_share), gemm.is_undisturbed(),
-                   gemm.source(threads))
-            << "\n";
+  const std::string disturbed =
+      gemm.is_undisturbed()
+          ? ""
+          : fmt::format(R"("disturbed":"{}",)", to_text(hardware::Disturbance::other_work));
+  std::cout
+      << fmt::format(
+             R"({{"tflops":{},"threads":{},"cpu_share":{},"undisturbed":{},{}"source":"{}"}})",
+             shortest(gemm.tflops), threads, shortest(gemm.cpu_share), gemm.is_undisturbed(),
+             disturbed, gemm.source(threads))
+      << "\n";
   return static_cast<int>(ExitCode::ok);
 }
 

@@ -34,6 +34,7 @@ std::string run_spec_json(const RunSpec& spec) {
   if (!spec.expect_not.empty()) json["expect_not"] = spec.expect_not;
   json["peak"] = spec.peak ? Json{{"tflops", spec.peak->tflops}, {"source", spec.peak->source}}
                            : Json(nullptr);
+  if (spec.peak && spec.peak->disturbed) json["peak"]["disturbed"] = to_text(*spec.peak->disturbed);
   if (spec.reserve_bytes > 0) json["reserve_bytes"] = spec.reserve_bytes;
   if (spec.microbatch > 0) json["microbatch"] = spec.microbatch;
   json["paths"] = Json{{"run_dir", spec.run_dir.empty() ? Json(nullptr) : Json(spec.run_dir)}};
@@ -87,7 +88,10 @@ RunSpec parse_run_spec(std::string_view json, const std::string& name) try {
   if (const Value* peak = fields.optional("peak")) {
     Fields members(*peak, "peak");
     spec.peak = Peak{.tflops = as_number(members.required("tflops")),
-                     .source = as_text(members.required("source"))};
+                     .source = as_text(members.required("source")),
+                     .disturbed = {}};
+    if (const Value* disturbed = members.optional("disturbed"))
+      spec.peak->disturbed = as_name<hardware::Disturbance>(*disturbed);
     members.finish();
   }
   if (const Value* reserve = fields.optional("reserve_bytes")) {

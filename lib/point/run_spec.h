@@ -7,14 +7,16 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/hardware/peaks.h"
 #include "lib/point/point.h"
 
 namespace tessera::sweep {
 
 // Peak of the device for the point's precision, when submit knows it.
 struct Peak {
-  double tflops = 0;   // dense, per device
-  std::string source;  // "catalogue: ..." or "measured: ..."
+  double tflops = 0;                               // dense, per device
+  std::string source;                              // "catalogue: ..." or "measured: ..."
+  std::optional<hardware::Disturbance> disturbed;  // of a measured one
   bool operator==(const Peak&) const = default;
 };
 

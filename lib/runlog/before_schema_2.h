@@ -2,13 +2,18 @@
 // program of ours reads a sentence. Newer files have a typed value and never come here.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
+#include "lib/hardware/peaks.h"
 #include "lib/runlog/record.h"
 
 namespace tessera::runlog {
 
 // Of a footer or of a final ledger line that has no `ended_by`.
 EndedBy ended_by_in_words(Status status, std::string_view reason);
+
+// Of the source of a peak.
+std::optional<hardware::Disturbance> disturbance_in_words(std::string_view source);
 
 }  // namespace tessera::runlog

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "lib/runlog/before_schema_2.h"
 #include "lib/runlog/keys.h"
 #include "lib/runlog/members.h"
 #include "lib/runlog/text.h"
@@ -102,6 +103,7 @@ void each_fact(F& facts, Visit visit) {
   visit(Fact{keys::gpu, peak, kWordBytes}, facts.gpu);
   visit(Fact{keys::peak_tflops, peak}, facts.peak_tflops);
   visit(Fact{keys::peak_source, peak, kSourceBytes, keys::source}, facts.peak_source);
+  visit(Fact{keys::peak_disturbed, peak, 0, keys::disturbed}, facts.peak_disturbed);
   visit(Fact{keys::gemm_measured_tflops, peak}, facts.gemm_measured_tflops);
 }
 
@@ -143,6 +145,15 @@ void absorb_host(Facts& facts, const Json& record) {
   if (host) facts.hosts = cut_text(facts.hosts ? *facts.hosts + "," + *host : *host, kNameBytes);
 }
 
+// Where a record of before schema 2 says it.
+void disturbed_in_words(Facts& facts, const Json& record) {
+  std::optional<int> schema;
+  take(record, keys::schema, schema);
+  if (schema.value_or(kSchema) >= 2 || !facts.peak_source) return;
+  if (const auto disturbed = disturbance_in_words(*facts.peak_source))
+    facts.peak_disturbed = to_text(*disturbed);
+}
+
 // As many variables as have room in the row, in order of name.
 std::map<std::string, std::string> cut_env(std::map<std::string, std::string> env) {
   std::size_t bytes = 0;
@@ -164,6 +175,7 @@ void absorb(Facts& facts, const Json& record) {
     if (fact.record == *kind && !fact.is_put_together)
       take(record, fact.said_as != nullptr ? fact.said_as : fact.key, member);
   });
+  if (kind == Kind::peak) disturbed_in_words(facts, record);
   if (kind == Kind::header) absorb_header(facts, record);
   if (kind == Kind::host) absorb_host(facts, record);
 }
@@ -205,6 +217,7 @@ std::vector<Json> row_records(const Facts& facts) {
 void take_row(Facts& facts, const Json& record) {
   if (const auto row = record.find(keys::row); row != record.end() && row->is_object())
     each_fact(facts, [&](const Fact& fact, auto& member) { take(*row, fact.key, member); });
+  disturbed_in_words(facts, record);
   take_origin(facts, record);
 }
 

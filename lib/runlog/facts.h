@@ -54,6 +54,7 @@ struct Facts {
       gpu;  // catalogue name of the device found; "cpu"; absent if no entry matches
   std::optional<double> peak_tflops, gemm_measured_tflops;
   std::optional<std::string> peak_source;
+  std::optional<std::string> peak_disturbed;  // a hardware::Disturbance; absent: by nothing known
 
   bool operator==(const Facts&) const = default;
 };

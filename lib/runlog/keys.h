@@ -111,6 +111,7 @@ inline constexpr const char* unplanned_bytes = "unplanned_bytes";
 inline constexpr const char* gpu = "gpu";
 inline constexpr const char* peak_tflops = "peak_tflops";
 inline constexpr const char* source = "source";
+inline constexpr const char* disturbed = "disturbed";
 inline constexpr const char* gemm_measured_tflops = "gemm_measured_tflops";
 
 // step
@@ -146,6 +147,7 @@ inline constexpr const char* hosts = "hosts";
 inline constexpr const char* device_count = "device_count";
 inline constexpr const char* device_memory_bytes = "device_memory_bytes";
 inline constexpr const char* peak_source = "peak_source";
+inline constexpr const char* peak_disturbed = "peak_disturbed";
 
 // footer
 inline constexpr const char* status = "status";

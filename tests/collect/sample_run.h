@@ -31,6 +31,7 @@ struct SampleRun {
   std::optional<std::string> gpu = "h100_80gb";  // as the trainer's peak record says
   std::optional<double> peak_tflops = 989.5;
   std::string peak_source = "catalogue: NVIDIA H100, SXM, dense";
+  std::optional<std::string> peak_disturbed;
   std::int64_t shared_with = 0;
   bool emulated = false;
   int warmup = 2;
@@ -152,6 +153,7 @@ inline LogText sample_log_start(const SampleRun& run) {
   if (run.peak_tflops) {
     peak["peak_tflops"] = *run.peak_tflops;
     peak["source"] = run.peak_source;
+    if (run.peak_disturbed) peak["disturbed"] = *run.peak_disturbed;
   }
   log.add(Kind::peak, peak);
   return log;

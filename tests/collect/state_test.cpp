@@ -193,6 +193,23 @@ TEST_CASE("a run beside other processes on its GPU is marked shared") {
   }
 }
 
+TEST_CASE(
+    "a run whose peak was measured beside other work is marked shared, whatever its source says") {
+  for (const bool disturbed : {true, false}) {
+    const test::TemporaryFolder folder;
+    test::SampleRun run = test::sample_7b();
+    run.peak_source = "measured: f32 GEMM, 2 threads, with 60 % of their CPU time";
+    if (disturbed) run.peak_disturbed = "other-work";
+    test::write_sample(folder.path(), run);
+    CHECK(only_row(folder.path()).marks ==
+          (disturbed ? std::vector{collect::Mark::shared} : std::vector<collect::Mark>{}));
+    // Of a log without a footer as well.
+    test::write_sample(folder.path(), run, without_footer(run));
+    CHECK(std::ranges::count(only_row(folder.path()).marks, collect::Mark::shared) ==
+          (disturbed ? 1 : 0));
+  }
+}
+
 TEST_CASE("a living process is running, a dead one is partial, failed or start-fail") {
   const test::TemporaryFolder folder;
   test::SampleRun run = test::sample_7b();

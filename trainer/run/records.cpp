@@ -234,6 +234,7 @@ Json peak_fields(const MeasuredPeak& peak) {
   put_text(json, keys::gpu, peak.gpu);
   if (peak.peak.tflops > 0) json[keys::peak_tflops] = peak.peak.tflops;
   put_text(json, keys::source, peak.peak.source);
+  if (peak.peak.disturbed) json[keys::disturbed] = to_text(*peak.peak.disturbed);
   if (peak.measured_here) json[keys::gemm_measured_tflops] = peak.peak.tflops;
   if (peak.gemm_tflops) json[keys::gemm_measured_tflops] = *peak.gemm_tflops;
   return json;

@@ -32,7 +32,9 @@ MeasuredPeak peak_of(const sweep::RunSpec& spec, int threads) {
   if (spec.peak) return {*spec.peak, false};
   const GemmPeak peak = measure_gemm_peak(threads, kCpuPeakSeconds);
   forget_peak_resident();
-  return {{.tflops = peak.tflops, .source = peak.source(threads)}, true};
+  sweep::Peak known{.tflops = peak.tflops, .source = peak.source(threads), .disturbed = {}};
+  if (!peak.is_undisturbed()) known.disturbed = hardware::Disturbance::other_work;
+  return {known, true};
 }
 
 MeasuredPeak common_peak(MeasuredPeak peak, const RunData& data, const sweep::RunSpec& spec,

@@ -45,7 +45,8 @@ std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const 
   if (const auto tflops = ledger::cached_cpu_peak(key)) {
     return sweep::Peak{
         .tflops = *tflops,
-        .source = fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s")};
+        .source = fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s"),
+        .disturbed = {}};
   }
   measuring();
   // On a machine that is busy for a moment, another try may be undisturbed.
@@ -62,7 +63,10 @@ std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const 
   if (!tflops || *tflops <= 0) return std::nullopt;
   // What was measured beside other work is said to be so, and is measured anew the next time.
   if (text_of(*measured, "undisturbed") == "true") ledger::cache_cpu_peak(key, *tflops);
-  return sweep::Peak{.tflops = *tflops, .source = text_of(*measured, "source")};
+  return sweep::Peak{
+      .tflops = *tflops,
+      .source = text_of(*measured, "source"),
+      .disturbed = from_text<hardware::Disturbance>(text_of(*measured, "disturbed"))};
 }
 
 bool forget_cpu_peak(const Capabilities& can, int threads) {

@@ -95,6 +95,7 @@ TEST_CASE("a run that shares its CPU says what share of it it got") {
   const TemporaryFolder folder;
   sweep::RunSpec spec = small_spec(folder.path());
   spec.point.steps = 3000;
+  spec.peak.reset();
   // The trainer shares one CPU with a process that only spins.
   cpu_set_t before;
   REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
@@ -114,10 +115,12 @@ TEST_CASE("a run that shares its CPU says what share of it it got") {
   ::waitpid(spinning, nullptr, 0);
   REQUIRE(::sched_setaffinity(0, sizeof before, &before) == 0);
   CHECK(result.exit_code == 0);
-  const Json footer = records_of(read_file(log_in(folder.path()))).back();
+  const std::vector<Json> records = records_of(read_file(log_in(folder.path())));
+  const Json& footer = records.back();
   CHECK(footer.at("cpu_share") > 0.01);
   CHECK(footer.at("cpu_share") < 0.8);
   CHECK(result.out.find("its threads waited for a CPU ") != std::string::npos);
+  CHECK(row_of(records).at("peak_disturbed") == "other-work");
 }
 
 TEST_CASE("a microbatch over the batch becomes the batch, bf16 on a CPU is marked emulated") {
