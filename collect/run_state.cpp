@@ -63,10 +63,16 @@ std::string process_name(const ProcessRef& process) {
   return fmt::format("process {} on {}", process.pid, process.host);
 }
 
-// "; no footer, 3 records lost" to go behind a reason.
+// "log: no footer, 3 records lost"; empty if it is whole.
 std::string log_faults(const Attempt& attempt) {
-  return attempt.log && !attempt.log->faults.empty() ? "; log: " + attempt.log->faults
+  return attempt.log && !attempt.log->faults.empty() ? "log: " + attempt.log->faults
                                                      : std::string();
+}
+
+// The same, to go behind a reason.
+std::string and_log_faults(const Attempt& attempt) {
+  const std::string faults = log_faults(attempt);
+  return faults.empty() ? faults : "; " + faults;
 }
 
 Outcome with(Outcome outcome, Status status, std::string reason) {
@@ -133,23 +139,23 @@ Outcome without_footer(Outcome outcome, const Attempt& attempt, const AttemptSta
     return with(outcome, Status::running, process_name(*attempt.process));
   if (const auto failure = failure_in_events(attempt)) {
     outcome.footer.steps = {};
-    return with(outcome, failure->status, failure->reason + log_faults(attempt));
+    return with(outcome, failure->status, failure->reason + and_log_faults(attempt));
   }
   const std::string cause = cause_of_end(attempt, submitted);
   if (outcome.footer.steps.measured > 0) {
     const auto steps = outcome.footer.steps.warmup + outcome.footer.steps.measured;
     return with(outcome, Status::partial,
                 fmt::format("the log ends after {} steps{}{}{}", steps, cause.empty() ? "" : ": ",
-                            cause, log_faults(attempt)));
+                            cause, and_log_faults(attempt)));
   }
   if (submitted != nullptr && submitted->last == Op::final && submitted->status &&
       *submitted->status != Status::ok && *submitted->status != Status::partial) {
-    return with(outcome, *submitted->status, submitted->reason + log_faults(attempt));
+    return with(outcome, *submitted->status, submitted->reason + and_log_faults(attempt));
   }
   if (submitted != nullptr && submitted->last == Op::cancel)
-    return with(outcome, Status::cancelled, "by its user" + log_faults(attempt));
+    return with(outcome, Status::cancelled, "by its user" + and_log_faults(attempt));
   if (attempt.process && liveness(*attempt.process) == Liveness::dead) {
-    return attempt.log ? with(outcome, Status::failed, cause + log_faults(attempt))
+    return attempt.log ? with(outcome, Status::failed, cause + and_log_faults(attempt))
                        : with(outcome, Status::start_fail, cause + " and wrote no record");
   }
   // Only a specification: the run waits, or what the ledger knows happened to it.
@@ -157,7 +163,7 @@ Outcome without_footer(Outcome outcome, const Attempt& attempt, const AttemptSta
     const Outcome waiting = outcome_without_files(submitted);
     return with(outcome, waiting.status, waiting.reason);
   }
-  const std::string what = attempt.log        ? log_faults(attempt).substr(2)
+  const std::string what = attempt.log        ? log_faults(attempt)
                            : attempt.log_file ? "the log holds no record"
                                               : "there is no log";
   return with(outcome, Status::unknown, cause.empty() ? what : fmt::format("{}; {}", what, cause));

@@ -4,6 +4,7 @@
 * A folder includes only the folders that scripts/layers.txt allows it, and every line there is used.
 * No module (a header with its source) includes one that includes it, directly or through others.
 * Headers of outside libraries stay in the folders that own them.
+* No decision hangs on a sentence: nothing looks into a reason, a source or what().
 
 Prints one line a fault and ends with 1, or a summary and 0. --loops prints the loops alone, --arrows the arrows between
 folders as layers.txt has them.
@@ -28,15 +29,38 @@ OWNED = (
 )
 
 
+# What reads text that was made for people: a search in it, or a comparison with words.
+PROSE = re.compile(
+    r"""(?:\b\w*(?:reason|source|detail)|\bfix|\b(?:what|problem|fix|without_where)\(\)\)?)
+        (?:->|\.)(?:starts_with|ends_with|find|rfind|contains|compare|erase)\(
+      | \bwhat\(\)\)?\.substr\(
+      | \b\w*(?:reason|source|detail)\s*[=!]=\s*"[^"]*\s[^"]*"
+    """, re.X)
+# Who may: the reader of what older versions wrote, and of Slurm's words, which are its interface.
+PROSE_READERS = ("lib/runlog/before_schema_2.cpp", "lib/cluster/slurm/state.cpp")
+
+
+def prose_read(path, text):
+    """Faults: lines of the file that read prose."""
+    if path in PROSE_READERS:
+        return []
+    return [f"{path}:{number}: reads words that are for people: give it a type ({line.strip()})"
+            for number, line in enumerate(text.splitlines(), 1) if PROSE.search(line)]
+
+
 def read_product():
-    """Includes by file: {path: ([ours], [outside])}, paths relative to the root."""
+    """Includes by file: {path: ([ours], [outside])}, paths relative to the root, and what reads prose."""
     files = {}
+    faults = []
     for top in PRODUCT:
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
-                found = INCLUDE.findall(path.read_text())
-                files[str(path.relative_to(ROOT))] = ([a for a, _ in found if a], [b for _, b in found if b])
-    return files
+                text = path.read_text()
+                found = INCLUDE.findall(text)
+                name = str(path.relative_to(ROOT))
+                files[name] = ([a for a, _ in found if a], [b for _, b in found if b])
+                faults += prose_read(name, text)
+    return files, faults
 
 
 def module_of(path):
@@ -91,10 +115,9 @@ def read_layers():
 
 
 def main():
-    files = read_product()
+    files, faults = read_product()
     modules = collections.defaultdict(set)
     arrows = collections.defaultdict(dict)  # room -> room -> an example
-    faults = []
     for path, (ours, outside) in files.items():
         modules[module_of(path)]
         for other in ours:

@@ -101,15 +101,14 @@ void refuse_extras(const CLI::App& app, const std::vector<std::string>& extras) 
       for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
       for (const std::string& name : option->get_snames()) known.push_back("-" + name);
     }
-    std::string fix = suggestion(given, known);
-    if (!fix.starts_with("did you mean")) fix = "see submit --help";
-    throw Error(ExitCode::usage, given, "unknown flag", fix);
+    throw Error(ExitCode::usage, given, "unknown flag",
+                did_you_mean(given, known).value_or("see submit --help"));
   }
   std::vector<std::string> verbs;
   for (const Verb& verb : kVerbs) verbs.emplace_back(verb.name);
-  std::string fix = suggestion(given, verbs);
-  if (!fix.starts_with("did you mean")) fix = "a project goes to --project, a sweep to --sweep";
-  throw Error(ExitCode::usage, given, "belongs to no flag", fix);
+  throw Error(
+      ExitCode::usage, given, "belongs to no flag",
+      did_you_mean(given, verbs).value_or("a project goes to --project, a sweep to --sweep"));
 }
 
 // Everything else on the line would be silently without effect.
