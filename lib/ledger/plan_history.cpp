@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "lib/point/identity.h"
+#include "lib/point/point_values.h"
 
 namespace tessera::ledger {
 
@@ -17,22 +18,6 @@ std::int64_t integer_of(const std::string& text) {
   std::int64_t number = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
   return fault == std::errc() && end == text.data() + text.size() ? number : 0;
-}
-
-template <class E>
-void take(const Values& values, const char* key, E& target) {
-  if (const auto found = values.find(key); found != values.end())
-    target = from_text<E>(found->second).value_or(target);
-}
-void take(const Values& values, const char* key, std::int64_t& target) {
-  if (const auto found = values.find(key); found != values.end())
-    target = integer_of(found->second);
-}
-void take(const Values& values, const char* key, bool& target) {
-  if (const auto found = values.find(key); found != values.end()) target = found->second == "true";
-}
-void take(const Values& values, const char* key, std::string& target) {
-  if (const auto found = values.find(key); found != values.end()) target = found->second;
 }
 
 // Of "samples 48", "per_gpu 6", "tokens 4096" or "accum 2"; 0: no whole number.
@@ -85,27 +70,7 @@ std::optional<sweep::Point> point_of(const DroppedPoint& dropped) {
   if (dropped.values.empty()) return std::nullopt;
   const Values& values = dropped.values;
   sweep::Point point;
-  take(values, "seq_len", point.seq_len);
-  take(values, "gpus", point.gpus);
-  take(values, "gpu", point.gpu);
-  take(values, "cluster", point.cluster);
-  take(values, "microbatch_size", point.microbatch_size);  // auto: 0
-  take(values, "precision", point.precision);
-  take(values, "mixed_precision", point.mixed_precision);
-  take(values, "sharding_strategy", point.sharding_strategy);
-  take(values, "hybrid_group", point.hybrid_group);
-  take(values, "activation_checkpointing", point.activation_checkpointing);
-  take(values, "checkpointing_blocks", point.checkpointing_blocks);
-  take(values, "activation_cpu_offload", point.activation_cpu_offload);
-  take(values, "attention", point.attention);
-  take(values, "threads", point.threads);
-  take(values, "steps", point.steps);
-  take(values, "warmup", point.warmup);
-  take(values, "exact_steps", point.exact_steps);
-  take(values, "deterministic", point.deterministic);
-  take(values, "data", point.data);
-  if (const auto seed = values.find("seed"); seed != values.end())
-    point.seed = static_cast<std::uint64_t>(integer_of(seed->second));
+  for (const auto& [key, value] : values) sweep::set_value(point, key, value);
   if (const auto batch = values.find("batch"); batch != values.end())
     point.global_batch = global_batch_of(batch->second, point);
   constexpr std::string_view kEnvironment = "env.";
@@ -115,7 +80,8 @@ std::optional<sweep::Point> point_of(const DroppedPoint& dropped) {
   }
   point = sweep::normalized(std::move(point));
   // Without its model the normal form cannot tell whether it has an effect; a drop's values do.
-  take(values, "fused_gelu", point.fused_gelu);
+  if (const auto found = values.find("fused_gelu"); found != values.end())
+    sweep::set_value(point, found->first, found->second);
   return point;
 }
 

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
 #include "lib/base/numbers.h"
 #include "lib/point/json_writer.h"
-#include "lib/schedule/recompute.h"
 
 namespace tessera::sweep {
 
@@ -44,60 +48,66 @@ void write_model(JsonWriter& json, const model::Shape& shape, double lr, bool al
   json.close();
 }
 
+// Places in the table by key in byte order: that is what makes the form canonical.
+constexpr auto kByKey = [] {
+  std::array<std::string_view, kFieldCount> keys;
+  std::array<std::size_t, kFieldCount> order{};
+  std::size_t count = 0;
+  each_field([&](const auto& field) { keys[count++] = field.key; });
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::sort(order, {}, [&](std::size_t place) { return keys[place]; });
+  return order;
+}();
+
+template <class Visit>
+void each_field_by_key(Visit visit) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (visit(std::get<kByKey[I]>(kFields)), ...);
+  }(std::make_index_sequence<kFieldCount>());
+}
+
+template <class T>
+void write_value(JsonWriter& json, const Field<T>& field, const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    json.text(field.key, to_text(value));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    json.boolean(field.key, value);
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    if (value == 0 && !field.zero.empty()) {
+      json.text(field.key, field.zero);
+    } else {
+      json.integer(field.key, value);
+    }
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    json.unsigned_integer(field.key, value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    json.text(field.key, value);
+  } else {
+    json.texts(field.key, value);
+  }
+}
+
 std::string write_point(const Point& point, bool all) {
-  const Point defaults;
+  static const Point defaults;
   JsonWriter json;
   json.open();
-  if (all || point.activation_checkpointing != defaults.activation_checkpointing) {
-    json.text("activation_checkpointing", to_text(point.activation_checkpointing));
-  }
-  if (all || point.activation_cpu_offload)
-    json.boolean("activation_cpu_offload", point.activation_cpu_offload);
-  if (all || point.attention != defaults.attention)
-    json.text("attention", to_text(point.attention));
-  // Left out where it says nothing: records have little room.
-  if (point.checkpointing_blocks != defaults.checkpointing_blocks)
-    json.text("checkpointing_blocks", point.checkpointing_blocks);
-  json.text("cluster", point.cluster);
-  if (all || point.data != defaults.data) json.text("data", point.data);
-  if (all || point.deterministic) json.boolean("deterministic", point.deterministic);
-  if (all || !point.env.empty()) json.texts("env", point.env);
-  if (all || point.exact_steps) json.boolean("exact_steps", point.exact_steps);
-  if (point.fused_gelu) json.boolean("fused_gelu", true);  // left out likewise
-  json.integer("global_batch", point.global_batch);
-  json.text("gpu", point.gpu);
-  json.integer("gpus", point.gpus);
-  if (all || point.hybrid_group != defaults.hybrid_group)
-    json.integer("hybrid_group", point.hybrid_group);
-  if (all || !point.identity.empty()) json.texts("identity", point.identity);
-  if (point.microbatch_size == kAutoMicrobatch) {
-    json.text("microbatch_size", "auto");
-  } else {
-    json.integer("microbatch_size", point.microbatch_size);
-  }
-  if (all || point.mixed_precision != defaults.mixed_precision) {
-    json.text("mixed_precision", to_text(point.mixed_precision));
-  }
-  write_model(json, point.model, point.lr, all);
-  if (all || point.nodes != defaults.nodes) json.integer("nodes", point.nodes);
-  json.text("precision", to_text(point.precision));
-  if (all || point.seed != defaults.seed) json.unsigned_integer("seed", point.seed);
-  json.integer("seq_len", point.seq_len);
-  if (all || point.sharding_strategy != defaults.sharding_strategy) {
-    json.text("sharding_strategy", to_text(point.sharding_strategy));
-  }
-  if (all || point.steps != defaults.steps) json.integer("steps", point.steps);
-  if (all || point.threads != defaults.threads) json.integer("threads", point.threads);
-  if (all || point.warmup != defaults.warmup) json.integer("warmup", point.warmup);
+  each_field_by_key([&]<class T>(const Field<T>& field) {
+    if constexpr (std::is_same_v<T, model::Shape>) {
+      write_model(json, point.model, point.lr, all);
+    } else {
+      const bool is_said = field.written == Written::always ||
+                           (all && field.written == Written::in_full) ||
+                           field.in(point) != field.in(defaults);
+      if (is_said) write_value(json, field, field.in(point));
+    }
+  });
   json.close();
   return json.take();
 }
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 40;
-
 model::Shape parse_shape(const Value& value, double& lr) {
   Fields fields(value, "a point's model");
-  const auto count = [](const Value& number) { return as_integer(number, 1, kLargest); };
+  const auto count = [](const Value& number) { return as_integer(number, 1, kLargestInteger); };
   model::Shape shape;
   shape.d_model = count(fields.required("d_model"));
   shape.n_layers = count(fields.required("n_layers"));
@@ -136,11 +146,31 @@ model::Shape parse_shape(const Value& value, double& lr) {
   return shape;
 }
 
-std::map<std::string, std::string> parse_texts(const Value& value, std::string_view what) {
-  const Fields checked(value, what);
-  std::map<std::string, std::string> texts;
-  for (const auto& [key, member] : value.members) texts[key] = as_text(member);
-  return texts;
+template <class T>
+void read_value(const Field<T>& field, const Value& value, T& target) {
+  if constexpr (std::is_enum_v<T>) {
+    target = as_name<T>(value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    target = as_bool(value);
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    if (!field.zero.empty() && value.text == field.zero) {
+      target = 0;
+      return;
+    }
+    // A field that may be left out may say its default, 0 threads of a GPU.
+    const std::int64_t lowest = field.written == Written::always
+                                    ? field.range.lowest
+                                    : std::min(field.range.lowest, target);
+    target = as_integer(value, lowest, kLargestInteger);
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    target = static_cast<std::uint64_t>(as_integer(value, 0));
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    target = as_text(value);
+    if (field.check != nullptr) field.check(value);
+  } else {
+    const Fields checked(value, field.key);
+    for (const auto& [key, member] : value.members) target[key] = as_text(member);
+  }
 }
 
 }  // namespace
@@ -153,61 +183,19 @@ std::string canonical_json(const Point& point) {
   return write_point(point, false);
 }
 
-void check_blocks(const Value& blocks) try {
-  memory::recompute_mask(Checkpointing::full, 1, blocks.text);
-} catch (const Error&) {
-  bad_value(blocks, fmt::format("'{}' names no blocks", blocks.text),
-            "all, first-N, last-N or every-N");
-}
-
 Point parse_point(const Value& value) {
   Fields fields(value, "a point");
-  const auto count = [](const Value& number) { return as_integer(number, 1, kLargest); };
-  const auto integer = [&](std::string_view key, std::int64_t& target, std::int64_t low) {
-    if (const Value* member = fields.optional(key)) target = as_integer(*member, low, kLargest);
-  };
-  const auto boolean = [&](std::string_view key, bool& target) {
-    if (const Value* member = fields.optional(key)) target = as_bool(*member);
-  };
   Point point;
-  point.model = parse_shape(fields.required("model"), point.lr);
-  point.seq_len = count(fields.required("seq_len"));
-  point.global_batch = count(fields.required("global_batch"));
-  const Value& microbatch = fields.required("microbatch_size");
-  point.microbatch_size = microbatch.text == "auto" ? kAutoMicrobatch : count(microbatch);
-  point.precision = as_name<Precision>(fields.required("precision"));
-  if (const Value* mode = fields.optional("mixed_precision"))
-    point.mixed_precision = as_name<MixedPrecision>(*mode);
-  if (const Value* sharding = fields.optional("sharding_strategy")) {
-    point.sharding_strategy = as_name<Sharding>(*sharding);
-  }
-  integer("hybrid_group", point.hybrid_group, 0);
-  if (const Value* mode = fields.optional("activation_checkpointing")) {
-    point.activation_checkpointing = as_name<Checkpointing>(*mode);
-  }
-  if (const Value* blocks = fields.optional("checkpointing_blocks")) {
-    point.checkpointing_blocks = as_text(*blocks);
-    check_blocks(*blocks);
-  }
-  boolean("activation_cpu_offload", point.activation_cpu_offload);
-  if (const Value* attention = fields.optional("attention"))
-    point.attention = as_name<Attention>(*attention);
-  point.gpus = count(fields.required("gpus"));
-  integer("nodes", point.nodes, 1);
-  point.gpu = as_text(fields.required("gpu"));
-  point.cluster = as_text(fields.required("cluster"));
-  integer("threads", point.threads, 0);
-  integer("steps", point.steps, 1);
-  integer("warmup", point.warmup, 0);
-  boolean("exact_steps", point.exact_steps);
-  boolean("deterministic", point.deterministic);
-  boolean("fused_gelu", point.fused_gelu);
-  if (const Value* data = fields.optional("data")) point.data = as_text(*data);
-  if (const Value* seed = fields.optional("seed"))
-    point.seed = static_cast<std::uint64_t>(as_integer(*seed, 0));
-  if (const Value* env = fields.optional("env")) point.env = parse_texts(*env, "env");
-  if (const Value* identity = fields.optional("identity"))
-    point.identity = parse_texts(*identity, "identity");
+  each_field([&]<class T>(const Field<T>& field) {
+    const Value* member =
+        field.written == Written::always ? &fields.required(field.key) : fields.optional(field.key);
+    if (member == nullptr) return;
+    if constexpr (std::is_same_v<T, model::Shape>) {
+      point.model = parse_shape(*member, point.lr);
+    } else {
+      read_value(field, *member, field.in(point));
+    }
+  });
   fields.finish();
   return point;
 }

@@ -3,37 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
-#include "lib/model/settings.h"
 #include "lib/point/data_path.h"
-#include "lib/point/point.h"
+#include "lib/point/fields.h"
 
 namespace tessera::sweep {
 
 namespace {
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 40;
 constexpr std::size_t kLongestText = 256;
-
-struct AxisRow {
-  std::string_view name;
-  AxisType type;
-  Scalar (*read)(const Value&);
-};
-
-template <std::int64_t low, std::int64_t high = kLargest>
-Scalar integer(const Value& value) {
-  return as_integer(value, low, high);
-}
-
-template <class E>
-Scalar name(const Value& value) {
-  return std::string(to_text(as_name<E>(value)));
-}
-
-Scalar boolean(const Value& value) {
-  return as_bool(value);
-}
 
 Scalar text(const Value& value) {
   std::string read = as_text(value);
@@ -43,26 +22,33 @@ Scalar text(const Value& value) {
   return read;
 }
 
-// llm-foundry and its published tables write bf16 for amp_bf16.
-Scalar precision(const Value& value) {
-  const std::string written = as_text(value);
-  if (written == "bf16" || written == "fp16" || written == "fp8") return "amp_" + written;
-  return name<Precision>(value);
+void check_data(const Value& value) {
+  if (value.text == "synthetic" || names_file(value.text)) return;
+  bad_value(value, fmt::format("data '{}' is not known", value.text),
+            fmt::format("synthetic, or a token file; write ./{} for a file here", value.text));
 }
 
-Scalar microbatch(const Value& value) {
-  if (value.kind == Value::Kind::scalar && value.text == "auto") return std::monostate{};
-  return integer<1>(value);
-}
-
-Scalar data(const Value& value) {
-  Scalar read = text(value);
-  const auto& name = std::get<std::string>(read);
-  if (name != "synthetic" && !names_file(name)) {
-    bad_value(value, fmt::format("data '{}' is not known", name),
-              fmt::format("synthetic, or a token file; write ./{} for a file here", name));
+template <class T>
+Scalar read(const Field<T>& field, const Value& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return as_bool(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    if (!field.zero.empty() && value.kind == Value::Kind::scalar && value.text == field.zero)
+      return std::monostate{};
+    return as_integer(value, field.range.lowest, field.range.highest);
+  } else if constexpr (std::is_enum_v<T>) {
+    if constexpr (std::is_same_v<T, Precision>) {
+      // llm-foundry and its published tables write bf16 for amp_bf16.
+      const std::string written = as_text(value);
+      if (written == "bf16" || written == "fp16" || written == "fp8") return "amp_" + written;
+    }
+    return std::string(to_text(as_name<T>(value)));
+  } else {
+    if (field.check != nullptr) field.check(value);
+    Scalar read = text(value);
+    if (field.member == &Point::data) check_data(value);
+    return read;
   }
-  return read;
 }
 
 Scalar batch(const Value& value) {
@@ -70,7 +56,7 @@ Scalar batch(const Value& value) {
   std::vector<Batch> found;
   for (const auto& [kind, kind_name] : Names<Batch::Kind>::table) {
     if (const Value* count = fields.optional(kind_name))
-      found.push_back({kind, as_integer(*count, 1, kLargest)});
+      found.push_back({kind, as_integer(*count, 1, kLargestInteger)});
   }
   fields.finish();
   if (found.size() != 1)
@@ -79,42 +65,34 @@ Scalar batch(const Value& value) {
 }
 
 Scalar global_batch(const Value& value) {
-  return Batch{Batch::Kind::samples, as_integer(value, 1, kLargest)};
+  return Batch{Batch::Kind::samples, as_integer(value, 1, kLargestInteger)};
 }
 
-Scalar blocks(const Value& value) {
-  check_blocks(value);
-  return value.text;
-}
-
-constexpr std::int64_t kManySteps = 1000000;
-
-constexpr AxisRow kAxes[] = {
-    {"model", AxisType::text, text},
-    {"seq_len", AxisType::number, integer<1, std::int64_t{1} << 30>},
-    {"batch", AxisType::batch, batch},
-    {"global_batch", AxisType::number, global_batch},
-    {"microbatch_size", AxisType::number, microbatch},
-    {"precision", AxisType::text, precision},
-    {"mixed_precision", AxisType::text, name<MixedPrecision>},
-    {"sharding_strategy", AxisType::text, name<Sharding>},
-    {"hybrid_group", AxisType::number, integer<0, 1 << 20>},
-    {"activation_checkpointing", AxisType::text, name<Checkpointing>},
-    {"checkpointing_blocks", AxisType::text, blocks},
-    {"activation_cpu_offload", AxisType::boolean, boolean},
-    {"attention", AxisType::text, name<Attention>},
-    {"gpus", AxisType::number, integer<1, 1 << 20>},
-    {"gpu", AxisType::text, text},
-    {"cluster", AxisType::text, text},
-    {"threads", AxisType::number, integer<1, 1024>},
-    {"steps", AxisType::number, integer<1, kManySteps>},
-    {"warmup", AxisType::number, integer<0, kManySteps>},
-    {"exact_steps", AxisType::boolean, boolean},
-    {"deterministic", AxisType::boolean, boolean},
-    {"fused_gelu", AxisType::boolean, boolean},
-    {"data", AxisType::text, data},
-    {"seed", AxisType::number, integer<0>},
+struct AxisRow {
+  std::string_view name;
+  AxisType type;
+  std::function<Scalar(const Value&)> read;
 };
+
+template <class T>
+constexpr AxisType type_of(const Field<T>&) {
+  if constexpr (std::is_same_v<T, bool>) return AxisType::boolean;
+  return std::is_integral_v<T> ? AxisType::number : AxisType::text;
+}
+
+const std::vector<AxisRow>& axes() {
+  static const std::vector<AxisRow> rows = [] {
+    std::vector<AxisRow> all{{"model", AxisType::text, text},
+                             {"batch", AxisType::batch, batch},
+                             {"global_batch", AxisType::number, global_batch}};
+    each_axis_field([&](const auto& field) {
+      all.push_back(
+          {field.key, type_of(field), [&field](const Value& value) { return read(field, value); }});
+    });
+    return all;
+  }();
+  return rows;
+}
 
 bool is_environment(std::string_view key) {
   if (!key.starts_with(kEnvironmentPrefix) || key.size() == kEnvironmentPrefix.size()) return false;
@@ -126,27 +104,27 @@ bool is_environment(std::string_view key) {
 }
 
 const AxisRow* find_axis(std::string_view key) {
-  const auto* found = std::ranges::find(kAxes, key, &AxisRow::name);
-  return found == std::end(kAxes) ? nullptr : found;
+  const auto found = std::ranges::find(axes(), key, &AxisRow::name);
+  return found == axes().end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-const AxisType* axis_type(std::string_view key) {
-  static constexpr AxisType kText = AxisType::text;
-  if (is_environment(key)) return &kText;
+std::optional<AxisType> axis_type(std::string_view key) {
+  if (is_environment(key)) return AxisType::text;
   const AxisRow* axis = find_axis(key);
-  return axis == nullptr ? nullptr : &axis->type;
+  if (axis == nullptr) return std::nullopt;
+  return axis->type;
 }
 
 std::vector<std::string> axis_names() {
   std::vector<std::string> names;
-  for (const AxisRow& axis : kAxes) names.emplace_back(axis.name);
+  for (const AxisRow& axis : axes()) names.emplace_back(axis.name);
   return names;
 }
 
 void require_axis(std::string_view key, const std::string& where) {
-  if (axis_type(key) != nullptr) return;
+  if (axis_type(key)) return;
   throw Error(ExitCode::input, where, fmt::format("'{}' is no axis", key),
               suggestion(key, axis_names()));
 }
@@ -187,7 +165,11 @@ std::string scalar_text(std::string_view key, const Scalar& value) {
   struct Writer {
     std::string_view key;
     std::string operator()(std::monostate) const {
-      return key == "microbatch_size" ? "auto" : "null";
+      std::string_view word = "null";
+      each_axis_field([&](const auto& field) {
+        if (field.key == key) word = field.zero;
+      });
+      return std::string(word);
     }
     std::string operator()(std::int64_t number) const { return fmt::to_string(number); }
     std::string operator()(bool truth) const { return truth ? "true" : "false"; }

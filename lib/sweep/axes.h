@@ -1,8 +1,10 @@
-// What can vary in a sweep, and how its values are written: one table for flags, sweep files,
-// overrides and constraints (docs/formats.md, "Sweep").
+// What can vary in a sweep, and how its values are written, for flags, sweep files, overrides and
+// constraints alike (docs/formats.md, "Sweep"): the fields of a point that are axes
+// (lib/point/fields.h), and model, batch, global_batch and env.NAME.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -41,7 +43,7 @@ using Assignment = std::vector<Setting>;
 enum class AxisType : std::uint8_t { number, text, boolean, batch };
 
 // Nothing if there is no such axis. "env.NAME" is an axis for every NAME of letters, digits and _.
-const AxisType* axis_type(std::string_view key);
+std::optional<AxisType> axis_type(std::string_view key);
 std::vector<std::string> axis_names();  // without env.NAME
 
 // Error(input) at `where` with the nearest name if `key` is no axis.

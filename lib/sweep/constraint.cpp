@@ -176,7 +176,7 @@ class Parser {
   // precision == 'bf16' means amp_bf16, and a misspelt literal would silently never match.
   void spell_as_axis(const Node& named, Node& literal) const {
     if (named.op != "name" || literal.op != "value" || literal.type != Type::text) return;
-    if (axis_type(named.name) == nullptr) return;
+    if (!axis_type(named.name)) return;
     Value value;
     value.kind = Value::Kind::scalar;
     value.text = std::get<std::string>(literal.value);
@@ -235,8 +235,8 @@ class Parser {
   Node name(const Token& token) const {
     Node node{"name", token.column, Type::number, {}, token.text, {}};
     if (std::ranges::find(kDerived, token.text) != std::end(kDerived)) return node;
-    const AxisType* type = axis_type(token.text);
-    if (type == nullptr || *type == AxisType::batch) {
+    const std::optional<AxisType> type = axis_type(token.text);
+    if (!type || *type == AxisType::batch) {
       std::vector<std::string> known = axis_names();
       std::erase(known, "batch");
       known.insert(known.end(), std::begin(kDerived), std::end(kDerived));

@@ -6,6 +6,7 @@
 
 #include "lib/hardware/catalogue.h"
 #include "lib/point/data_path.h"
+#include "lib/point/fields.h"
 #include "lib/point/identity.h"
 #include "lib/schedule/config.h"
 
@@ -15,44 +16,61 @@ namespace {
 
 constexpr std::size_t kLongestPoint = 2500;
 
+using Values = std::map<std::string, Scalar, std::less<>>;
+
+template <class T>
+Scalar scalar_of(const Field<T>& field, const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return std::string(to_text(value));
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
+    return value;
+  } else {
+    if (value == 0 && !field.zero.empty()) return std::monostate{};
+    return static_cast<std::int64_t>(value);
+  }
+}
+
+// The other way: `value` is one that the axis has read.
+template <class T>
+void set_scalar(const Scalar& value, T& target) {
+  if constexpr (std::is_enum_v<T>) {
+    target = *from_text<T>(std::get<std::string>(value));
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
+    target = std::get<T>(value);
+  } else {
+    const auto* number = std::get_if<std::int64_t>(&value);
+    target = number == nullptr ? 0 : static_cast<T>(*number);
+  }
+}
+
 // What a point has that nobody said otherwise.
-const std::map<std::string, Scalar, std::less<>>& tool_defaults() {
-  static const auto* const defaults = [] {
+const Values& tool_defaults() {
+  static const Values defaults = [] {
     const Point point;
-    const auto text = [](std::string_view value) { return Scalar(std::string(value)); };
-    return new std::map<std::string, Scalar, std::less<>>{
-        {"cluster", text("local")},
-        {"microbatch_size", std::monostate{}},
-        {"precision", text(to_text(point.precision))},
-        {"mixed_precision", text(to_text(point.mixed_precision))},
-        {"sharding_strategy", text(to_text(point.sharding_strategy))},
-        {"hybrid_group", point.hybrid_group},
-        {"activation_checkpointing", text(to_text(point.activation_checkpointing))},
-        {"checkpointing_blocks", text(point.checkpointing_blocks)},
-        {"activation_cpu_offload", point.activation_cpu_offload},
-        {"attention", text(to_text(point.attention))},
-        {"steps", point.steps},
-        {"warmup", point.warmup},
-        {"exact_steps", point.exact_steps},
-        {"deterministic", point.deterministic},
-        {"fused_gelu", point.fused_gelu},
-        {"data", text(point.data)},
-        {"seed", static_cast<std::int64_t>(point.seed)},
-    };
+    Values usual;
+    each_axis_field([&](const auto& field) {
+      if (field.unset == Unset::usual) usual.emplace(field.key, scalar_of(field, field.in(point)));
+    });
+    return usual;
   }();
-  return *defaults;
+  return defaults;
 }
 
 // No less than the bytes of the point's JSON, without writing it.
 std::size_t most_bytes(const Point& point) {
-  constexpr std::size_t kOfFixedMembers = 1500;  // names, numbers and words, each at its longest
-  constexpr std::size_t kOfCharacter = 6;        // "\u001f"
-  std::size_t characters = point.gpu.size() + point.cluster.size() + point.data.size() +
-                           point.checkpointing_blocks.size();
+  constexpr std::size_t kOfModel = 600;    // names, numbers and words, each at its longest
+  constexpr std::size_t kOfNumber = 30;    // or word, with what stands around it
+  constexpr std::size_t kOfCharacter = 6;  // "\u001f"
+  std::size_t bytes = kOfModel;
+  std::size_t characters = 0;
+  each_field([&]<class T>(const Field<T>& field) {
+    bytes += field.key.size() + kOfNumber;
+    if constexpr (std::is_same_v<T, std::string>) characters += field.in(point).size();
+  });
   for (const auto* texts : {&point.env, &point.identity}) {
     for (const auto& [key, value] : *texts) characters += key.size() + value.size() + 1;
   }
-  return kOfFixedMembers + kOfCharacter * characters;
+  return bytes + kOfCharacter * characters;
 }
 
 std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
@@ -273,12 +291,13 @@ std::variant<Planned, Dropped> PointBuilder::resolve() const {
   if (auto fault = cluster_fault()) return *std::move(fault);
 
   Point point;
+  each_axis_field([&](const auto& field) {
+    const auto said = values_.find(field.key);
+    if (said != values_.end()) set_scalar(said->second, field.in(point));
+  });
   point.model = model().shape;
   point.lr = model().lr;
-  point.seq_len = get<std::int64_t>("seq_len");
-  point.gpus = get<std::int64_t>("gpus");
   point.nodes = *nodes();
-  point.gpu = get<std::string>("gpu");
   point.cluster = cluster().name;
 
   const auto batch = global_batch();
@@ -290,19 +309,9 @@ std::variant<Planned, Dropped> PointBuilder::resolve() const {
                    fmt::format("a global batch of {} is not divisible by {} {}", point.global_batch,
                                point.gpus, point.gpu == "cpu" ? "ranks" : "GPUs"));
   }
-  point.microbatch_size = microbatch().value_or(kAutoMicrobatch);
-
-  point.precision = name<Precision>("precision");
-  point.mixed_precision = name<MixedPrecision>("mixed_precision");
-  point.sharding_strategy = name<Sharding>("sharding_strategy");
-  point.activation_checkpointing = name<Checkpointing>("activation_checkpointing");
-  point.checkpointing_blocks = get<std::string>("checkpointing_blocks");
-  point.activation_cpu_offload = get<bool>("activation_cpu_offload");
-  point.attention = name<Attention>("attention");
   if (const auto reason = hardware::incapable(inventory_->catalogue, point.gpu, point.precision))
     return dropped(DropReason::capability, *reason);
 
-  point.hybrid_group = get<std::int64_t>("hybrid_group");
   if (point.sharding_strategy == Sharding::hybrid_shard) {
     // Sharded inside a node, replicated across nodes, is what the mode is for.
     if (point.hybrid_group == 0) point.hybrid_group = point.gpus / point.nodes;
@@ -313,34 +322,23 @@ std::variant<Planned, Dropped> PointBuilder::resolve() const {
     }
   }
 
-  point.steps = get<std::int64_t>("steps");
-  point.warmup = get<std::int64_t>("warmup");
   if (point.warmup >= point.steps) {
     throw Error(
         ExitCode::input, where_,
         fmt::format("warmup {} of {} steps leaves nothing to measure", point.warmup, point.steps),
         "give more --steps or a shorter --warmup");
   }
-  point.exact_steps = get<bool>("exact_steps");
-  point.deterministic = get<bool>("deterministic");
-  point.fused_gelu = get<bool>("fused_gelu");
-  point.data = get<std::string>("data");
-  point.seed = static_cast<std::uint64_t>(get<std::int64_t>("seed"));
   std::vector<std::string> unset_env;
   set_environment(point, unset_env);
   point.identity = cluster().identity;
-  if (point.gpu == "cpu") {
-    const auto threads = values_.find("threads");
-    if (threads != values_.end()) {
-      point.threads = std::get<std::int64_t>(threads->second);
-    } else if (cluster().cpus > 0) {
-      point.threads = std::max<std::int64_t>(1, cluster().cpus / point.gpus);
-    } else {
+  if (point.gpu == "cpu" && point.threads == 0) {
+    if (cluster().cpus == 0) {
       return dropped(DropReason::cluster,
                      fmt::format("cluster {} does not say how many CPUs a node has, and threads "
                                  "is not set: --set threads=16 sets it",
                                  point.cluster));
     }
+    point.threads = std::max<std::int64_t>(1, cluster().cpus / point.gpus);
   }
 
   Planned planned{.point = normalized(std::move(point)),

@@ -43,10 +43,6 @@ class PointBuilder {
   const T& get(std::string_view key) const {
     return std::get<T>(values_.find(key)->second);
   }
-  template <class E>
-  E name(std::string_view key) const {
-    return *from_text<E>(get<std::string>(key));
-  }
   const Scalar& required(std::string_view key, std::string_view flag) const;
   const model::Model& model() const;
   const ClusterView& cluster() const;

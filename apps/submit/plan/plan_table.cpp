@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lib/point/point_values.h"
 #include "lib/schedule/recompute.h"
 
 namespace tessera::apps {
@@ -26,48 +27,57 @@ struct Column {
   std::string title;
   bool right = false;  // numbers
   std::function<std::string(const sweep::Planned&)> cell;
+  std::vector<std::string_view> tells = {};  // keys of the settings that it shows
 };
 using Columns = std::vector<Column>;
 
-template <class E>
-std::string name(E value) {
-  return std::string(to_text(value));
+// A setting as it would be written.
+template <class T>
+Column setting_column(std::string title, const sweep::Field<T>& field) {
+  return {std::move(title),
+          std::is_integral_v<T> && !std::is_same_v<T, bool>,
+          [&field](const sweep::Planned& p) { return sweep::value_text(field, field.in(p.point)); },
+          {field.key}};
 }
 
 // Always shown, whether they vary or not.
 Columns usual_columns() {
+  using sweep::field_of;
+  using sweep::Point;
   return {
       {"model", false, [](const sweep::Planned& p) { return p.label; }},
-      {"seq_len", true, [](const sweep::Planned& p) { return std::to_string(p.point.seq_len); }},
-      {"cluster", false, [](const sweep::Planned& p) { return p.point.cluster; }},
-      {"gpus", true, [](const sweep::Planned& p) { return std::to_string(p.point.gpus); }},
-      {"gpu", false, [](const sweep::Planned& p) { return p.point.gpu; }},
-      {"global_batch", true,
-       [](const sweep::Planned& p) { return std::to_string(p.point.global_batch); }},
-      {"microbatch", true,
+      setting_column("seq_len", field_of<&Point::seq_len>()),
+      setting_column("cluster", field_of<&Point::cluster>()),
+      setting_column("gpus", field_of<&Point::gpus>()),
+      setting_column("gpu", field_of<&Point::gpu>()),
+      setting_column("global_batch", field_of<&Point::global_batch>()),
+      {"microbatch",
+       true,
        [](const sweep::Planned& p) {
          if (p.point.microbatch_size != sweep::kAutoMicrobatch)
            return std::to_string(p.point.microbatch_size);
          return p.microbatch == 0 ? std::string("auto") : fmt::format("auto {}", p.microbatch);
-       }},
-      {"precision", false, [](const sweep::Planned& p) { return name(p.point.precision); }},
-      {"mixed", false, [](const sweep::Planned& p) { return name(p.point.mixed_precision); }},
-      {"sharding", false, [](const sweep::Planned& p) { return name(p.point.sharding_strategy); }},
-      {"checkpointing", false,
+       },
+       {"microbatch_size"}},
+      setting_column("precision", field_of<&Point::precision>()),
+      setting_column("mixed", field_of<&Point::mixed_precision>()),
+      setting_column("sharding", field_of<&Point::sharding_strategy>()),
+      {"checkpointing",
+       false,
        [](const sweep::Planned& p) {
+         const std::string kind(to_text(p.point.activation_checkpointing));
          return p.point.checkpointing_blocks == memory::kAllBlocks
-                    ? name(p.point.activation_checkpointing)
-                    : name(p.point.activation_checkpointing) + " " + p.point.checkpointing_blocks;
-       }},
-      {"warmup+measured", true,
+                    ? kind
+                    : kind + " " + p.point.checkpointing_blocks;
+       },
+       {"activation_checkpointing", "checkpointing_blocks"}},
+      {"warmup+measured",
+       true,
        [](const sweep::Planned& p) {
          return fmt::format("{}+{}", p.point.warmup, p.point.steps - p.point.warmup);
-       }},
+       },
+       {"steps", "warmup"}},
   };
-}
-
-std::string truth(bool value) {
-  return value ? "true" : "false";
 }
 
 using Texts = std::map<std::string, std::string>;
@@ -89,21 +99,17 @@ void add_texts(Columns& columns, const Points& points, const std::string& prefix
 }
 
 // Shown where they vary: else two points would look the same.
-Columns other_columns(const Points& points) {
-  Columns columns{
-      {"hybrid_group", true,
-       [](const sweep::Planned& p) { return std::to_string(p.point.hybrid_group); }},
-      {"cpu_offload", false,
-       [](const sweep::Planned& p) { return truth(p.point.activation_cpu_offload); }},
-      {"attention", false, [](const sweep::Planned& p) { return name(p.point.attention); }},
-      {"threads", true, [](const sweep::Planned& p) { return std::to_string(p.point.threads); }},
-      {"exact_steps", false, [](const sweep::Planned& p) { return truth(p.point.exact_steps); }},
-      {"deterministic", false,
-       [](const sweep::Planned& p) { return truth(p.point.deterministic); }},
-      {"fused_gelu", false, [](const sweep::Planned& p) { return truth(p.point.fused_gelu); }},
-      {"data", false, [](const sweep::Planned& p) { return p.point.data; }},
-      {"seed", true, [](const sweep::Planned& p) { return std::to_string(p.point.seed); }},
-  };
+Columns other_columns(const Columns& usual, const Points& points) {
+  Columns columns;
+  sweep::each_axis_field([&](const auto& field) {
+    const bool is_told = std::ranges::any_of(usual, [&](const Column& column) {
+      return std::ranges::find(column.tells, field.key) != column.tells.end();
+    });
+    if (is_told) return;
+    constexpr std::string_view kLong = "activation_";  // of cpu_offload: a title is short
+    const std::size_t cut = field.key.starts_with(kLong) ? kLong.size() : 0;
+    columns.push_back(setting_column(std::string(field.key.substr(cut)), field));
+  });
   add_texts(columns, points, "env.", &sweep::Point::env);
   add_texts(columns, points, "identity.", &sweep::Point::identity);
   std::erase_if(columns, [&](const Column& column) {
@@ -116,7 +122,7 @@ Columns other_columns(const Points& points) {
 
 Columns columns_of(const Points& points) {
   Columns columns = usual_columns();
-  std::ranges::move(other_columns(points), std::back_inserter(columns));
+  std::ranges::move(other_columns(columns, points), std::back_inserter(columns));
   columns.push_back({"id", false, [](const sweep::Planned& p) { return p.id; }});
   return columns;
 }
