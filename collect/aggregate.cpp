@@ -17,8 +17,9 @@ using PointKey = std::pair<std::string, std::string>;    // project, id
 using DeviceKey = std::pair<std::string, std::int64_t>;  // device, count
 
 DeviceKey device_of(const Row& row) {
-  return {row.facts.device_name.value_or(""),
-          row.facts.device_count ? *row.facts.device_count : row.facts.gpus.value_or(0)};
+  return {row.facts.device_name.value_or(""), row.facts.device_count
+                                                  ? *row.facts.device_count
+                                                  : row.facts.ran<&Point::gpus>().value_or(0)};
 }
 
 // What a row shows when no repeat was measured: what may still change first, then what happened.
@@ -88,9 +89,11 @@ Row put_together(std::vector<Row> group) {
 
 bool before(const Row& a, const Row& b) {
   const auto key = [](const Row& row) {
-    return std::tuple(row.gpu, row.facts.precision.value_or(""), row.model_size,
-                      row.facts.seq_len.value_or(0), row.facts.gpus.value_or(0),
-                      row.facts.global_batch.value_or(0), row.facts.microbatch_size.value_or(0));
+    return std::tuple(row.gpu, row.facts.ran<&Point::precision>().value_or(""), row.model_size,
+                      row.facts.ran<&Point::seq_len>().value_or(0),
+                      row.facts.ran<&Point::gpus>().value_or(0),
+                      row.facts.ran<&Point::global_batch>().value_or(0),
+                      row.facts.ran<&Point::microbatch_size>().value_or(0));
   };
   const auto key_a = key(a);
   const auto key_b = key(b);

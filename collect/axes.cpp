@@ -18,9 +18,24 @@ std::string column_text(const Row& row, std::string_view name) {
 }
 
 // A column of results.csv, which some tables show anyway and some do not.
-Axis of_column(std::string_view name, std::string_view shown_as) {
-  return {std::string(shown_as), [name](const Row& row) { return column_text(row, name); }};
+Axis of_column(std::string name, std::string_view shown_as) {
+  return {std::string(shown_as),
+          [name = std::move(name)](const Row& row) { return column_text(row, name); }};
 }
+
+// Settings that the 20 columns tell, or one of those above.
+constexpr std::string_view kTold[] = {"seq_len",
+                                      "global_batch",
+                                      "microbatch_size",
+                                      "precision",
+                                      "mixed_precision",
+                                      "sharding_strategy",
+                                      "activation_checkpointing",
+                                      "checkpointing_blocks",
+                                      "activation_cpu_offload",
+                                      "gpus",
+                                      "gpu",
+                                      "cluster"};
 
 using Texts = std::map<std::string, std::string>;
 
@@ -79,20 +94,16 @@ std::vector<Axis> varying_axes(std::span<const Row* const> rows,
   add(of_column("label", "label"), "Model");
   add(of_column("device_name", "device_name"), "GPU");
   for (const std::string_view name : {"MP Mode", "Activation CPUOffload"}) {
-    if (!is_shown(name)) add(of_column(name, name));
+    if (!is_shown(name)) add(of_column(std::string(name), name));
   }
   add(of_column("recompute", "recompute"), "Activation Checkpointing");
   add(of_column("microbatch_asked", "microbatch_size asked"), "MicroBatchSize");
-  add(of_column("hybrid_group", "hybrid_group"));
-  add(of_column("attention", "attention"));
-  add(of_column("threads", "threads"));
-  add(of_column("steps_asked", "steps"));
-  add(of_column("warmup_asked", "warmup"));
-  add(of_column("exact_steps", "exact_steps"));
-  add(of_column("deterministic_asked", "deterministic"));
-  add(of_column("fused_gelu_asked", "fused_gelu"));
-  add(of_column("data", "data"));
-  add(of_column("seed", "seed"));
+  sweep::each_axis_field([&](const auto& field) {
+    if (std::ranges::find(kTold, field.key) != std::end(kTold)) return;
+    const std::string asked = fmt::format("{}_asked", field.key);
+    const bool has_both = std::ranges::find(columns(), asked, &Column::name) != columns().end();
+    add(of_column(has_both ? asked : std::string(field.key), field.key));
+  });
   std::vector<Axis> named;
   add_texts(named, rows, "env.", environment_of);
   add_texts(named, rows, "identity.", identity_of);

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "collect/sizes.h"
 #include "lib/base/numbers.h"
@@ -37,8 +40,8 @@ Cell if_measured(const Row& row, const T& value) {
 }
 
 Cell checkpointed(const Row& row) {
-  if (!row.facts.activation_checkpointing) return {};
-  return *row.facts.activation_checkpointing != "none";
+  if (!row.facts.ran<&Point::activation_checkpointing>()) return {};
+  return *row.facts.ran<&Point::activation_checkpointing>() != "none";
 }
 
 Cell marks_of(const Row& row) {
@@ -63,46 +66,58 @@ Cell identity_cell(const Row& row) {
   return cell(text);
 }
 
-// The point's, else what the log says was asked of the trainer.
-Cell asked(const Row& row, std::int64_t sweep::Point::* member,
-           const std::optional<std::int64_t>& logged) {
-  return row.point ? Cell((*row.point).*member) : cell(logged);
-}
-
-Cell microbatch_asked(const Row& row) {
-  if (!row.point) return {};
-  if (row.point->microbatch_size == sweep::kAutoMicrobatch) return "auto";
-  return row.point->microbatch_size;
-}
-
 // What is computed again in the backward pass.
 Cell recompute_of(const Row& row) {
-  return cell(row.facts.recompute ? row.facts.recompute : row.facts.activation_checkpointing);
+  return cell(row.facts.recompute ? row.facts.recompute
+                                  : row.facts.ran<&Point::activation_checkpointing>());
 }
 
 using R = const Row&;
 namespace keys = runlog::keys;
 
+// A setting as it ran, as it was asked for, and where the log says that too.
+template <auto member>
+Cell ran(R row) {
+  return cell(row.facts.ran<member>());
+}
+template <auto member>
+Cell asked(R row) {
+  if (!row.point) return {};
+  const auto& value = (*row.point).*member;
+  using T = std::decay_t<decltype(value)>;
+  if constexpr (std::is_enum_v<T>) {
+    return std::string(to_text(value));
+  } else {
+    const std::string_view zero = sweep::field_of<member>().zero;
+    if (!zero.empty() && value == T{}) return std::string(zero);
+    return value;
+  }
+}
+template <auto member>
+Cell asked_or_logged(R row) {
+  return row.point ? asked<member>(row) : ran<member>(row);
+}
+
 constexpr Column kColumns[] = {
     {"Model", [](R r) { return cell(r.model); }},
-    {"SeqLen (T)", [](R r) { return cell(r.facts.seq_len); }},
-    {"# GPUs", [](R r) { return cell(r.facts.gpus); }},
+    {"SeqLen (T)", ran<&Point::seq_len>},
+    {"# GPUs", ran<&Point::gpus>},
     {"GPU", [](R r) { return cell(r.gpu); }},
     {"MFU", [](R r) { return cell(r.mfu_pct); }, Style::percent},
     {"HFU", [](R r) { return cell(r.hfu_pct); }, Style::percent},
     {"Model TFLOP", [](R r) { return cell(r.model_tflops); }, Style::rate},
-    {"MicroBatchSize", [](R r) { return cell(r.facts.microbatch_size); }},
+    {"MicroBatchSize", ran<&Point::microbatch_size>},
     {"GradAccum", [](R r) { return cell(r.facts.accum); }},
-    {"GlobalBatchSize", [](R r) { return cell(r.facts.global_batch); }},
+    {"GlobalBatchSize", ran<&Point::global_batch>},
     {"Throughput (S/s)", [](R r) { return cell(r.samples_per_s); }, Style::rate},
     {"Throughput (T/s)", [](R r) { return cell(r.tokens_per_s); }, Style::rate},
     {"Throughput (T/s/GPU)", [](R r) { return cell(r.tokens_per_s_per_gpu); }, Style::rate},
     {"GlobalBatchSize (T)", [](R r) { return cell(r.global_batch_tokens); }},
-    {"Precision", [](R r) { return cell(r.facts.precision); }},
-    {"MP Mode", [](R r) { return cell(r.facts.mixed_precision); }},
-    {"Sharding Strategy", [](R r) { return cell(r.facts.sharding_strategy); }},
+    {"Precision", ran<&Point::precision>},
+    {"MP Mode", ran<&Point::mixed_precision>},
+    {"Sharding Strategy", ran<&Point::sharding_strategy>},
     {"Activation Checkpointing", checkpointed},
-    {"Activation CPUOffload", [](R r) { return cell(r.facts.activation_cpu_offload); }},
+    {"Activation CPUOffload", ran<&Point::activation_cpu_offload>},
     {"NumParams", [](R r) { return cell(r.facts.n_params); }},
 
     {keys::status, [](R r) { return cell(std::string(to_text(r.status))); }},
@@ -154,12 +169,12 @@ constexpr Column kColumns[] = {
     {keys::loss_last, [](R r) { return cell(r.footer.steps.loss_last); }},
     {keys::grad_norm_last, [](R r) { return cell(r.footer.steps.grad_norm_last); }},
     {keys::steps_skipped, [](R r) { return if_measured(r, r.footer.steps.skipped); }},
-    {keys::seed, [](R r) { return cell(r.facts.seed); }},
-    {keys::data, [](R r) { return cell(r.facts.data); }},
-    {keys::attention, [](R r) { return cell(r.facts.attention); }},
+    {"seed", ran<&Point::seed>},
+    {"data", ran<&Point::data>},
+    {"attention", ran<&Point::attention>},
     {keys::recompute, recompute_of},
-    {keys::hybrid_group, [](R r) { return cell(r.facts.hybrid_group); }},
-    {keys::threads, [](R r) { return cell(r.facts.threads); }},
+    {"hybrid_group", ran<&Point::hybrid_group>},
+    {"threads", ran<&Point::threads>},
 
     {keys::d_model, [](R r) { return cell(r.facts.d_model); }},
     {keys::n_layers, [](R r) { return cell(r.facts.n_layers); }},
@@ -170,7 +185,7 @@ constexpr Column kColumns[] = {
 
     {keys::gpu_requested, [](R r) { return cell(r.facts.gpu_requested); }},
     {keys::device_name, [](R r) { return cell(r.facts.device_name); }},
-    {keys::nodes, [](R r) { return cell(r.facts.nodes); }},
+    {"nodes", ran<&Point::nodes>},
     {keys::hosts, [](R r) { return cell(r.facts.hosts); }},
     {keys::sm_clock_min_mhz, [](R r) { return cell(r.footer.sm_clock_min_mhz); }},
     {keys::power_w_mean, [](R r) { return cell(r.footer.power_w_mean); }},
@@ -193,12 +208,12 @@ constexpr Column kColumns[] = {
     {"log", [](R r) { return cell(r.log); }},
 
     {keys::label, [](R r) { return cell(r.facts.label); }},
-    {"microbatch_asked", microbatch_asked},
-    {"steps_asked", [](R r) { return asked(r, &sweep::Point::steps, r.facts.steps_asked); }},
-    {"warmup_asked", [](R r) { return asked(r, &sweep::Point::warmup, r.facts.warmup_asked); }},
-    {"exact_steps", [](R r) { return r.point ? Cell(r.point->exact_steps) : Cell(); }},
-    {keys::deterministic, [](R r) { return cell(r.facts.deterministic); }},
-    {"deterministic_asked", [](R r) { return r.point ? Cell(r.point->deterministic) : Cell(); }},
+    {"microbatch_asked", asked<&Point::microbatch_size>},
+    {"steps_asked", asked_or_logged<&Point::steps>},
+    {"warmup_asked", asked_or_logged<&Point::warmup>},
+    {"exact_steps", asked<&Point::exact_steps>},
+    {"deterministic", ran<&Point::deterministic>},
+    {"deterministic_asked", asked<&Point::deterministic>},
     {"identity", identity_cell},
     {keys::head_dim, [](R r) { return cell(r.facts.head_dim); }},
     {keys::ffn, [](R r) { return cell(r.facts.ffn); }},
@@ -208,14 +223,38 @@ constexpr Column kColumns[] = {
     {keys::biases, [](R r) { return cell(r.facts.biases); }},
     {keys::tied, [](R r) { return cell(r.facts.tied); }},
     {"cpu_share_pct", [](R r) { return cell(r.cpu_share_pct); }},
-    {keys::fused_gelu, [](R r) { return cell(r.facts.fused_gelu); }},
-    {"fused_gelu_asked", [](R r) { return r.point ? Cell(r.point->fused_gelu) : Cell(); }},
+    {"fused_gelu", ran<&Point::fused_gelu>},
+    {"fused_gelu_asked", asked<&Point::fused_gelu>},
 };
+
+// A setting that is newer than the list above has its columns behind it: what ran and, where the
+// trainer decides that, what was asked for. Whoever adds another column writes them into the list
+// first, so that no column changes its place.
+template <std::size_t I>
+void add_setting(std::vector<Column>& columns) {
+  constexpr const auto& field = std::get<I>(sweep::kFields);
+  if constexpr (field.written == sweep::Written::if_set && field.logged != sweep::Logged::no) {
+    static const std::string asked_name = fmt::format("{}_asked", field.key);
+    const auto add = [&](std::string_view name, Cell (*value)(R)) {
+      if (std::ranges::find(columns, name, &Column::name) == columns.end())
+        columns.push_back({name, value});
+    };
+    add(field.key, ran<field.member>);
+    if (field.logged == sweep::Logged::decided) add(asked_name, asked<field.member>);
+  }
+}
 
 }  // namespace
 
 std::span<const Column> columns() {
-  return kColumns;
+  static const std::vector<Column> all = [] {
+    std::vector<Column> columns(std::begin(kColumns), std::end(kColumns));
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (add_setting<I>(columns), ...);
+    }(std::make_index_sequence<sweep::kFieldCount>());
+    return columns;
+  }();
+  return all;
 }
 
 std::string exact_text(const Cell& value) {

@@ -41,8 +41,9 @@ void name_device(Row& row, const Catalogues& catalogues) {
 
 void find_peak(Row& row, const Catalogues& catalogues) {
   const runlog::Facts& facts = row.facts;
-  const auto precision =
-      facts.precision ? from_text<Precision>(*facts.precision) : std::optional<Precision>();
+  const auto precision = facts.ran<&Point::precision>()
+                             ? from_text<Precision>(*facts.ran<&Point::precision>())
+                             : std::optional<Precision>();
   const auto take_from = [&](const hardware::Catalogue& catalogue) {
     const auto* gpu = entry_in(catalogue, facts);
     if (gpu == nullptr || !precision) return false;
@@ -70,10 +71,10 @@ void find_peak(Row& row, const Catalogues& catalogues) {
   if (take_from(catalogues.built_in) || !row.no_mfu.empty()) return;
   if (row.gpu == "cpu") {
     row.no_mfu = "the log has no measured peak of the CPU";
-  } else if (!facts.precision) {
+  } else if (!facts.ran<&Point::precision>()) {
     row.no_mfu = "the log does not name the precision";
   } else if (!precision) {
-    row.no_mfu = fmt::format("precision '{}' is not known", *facts.precision);
+    row.no_mfu = fmt::format("precision '{}' is not known", *facts.ran<&Point::precision>());
   } else if (facts.device_name) {
     row.no_mfu = fmt::format("GPU '{}' is not in the catalogue", *facts.device_name);
   } else {
@@ -86,10 +87,10 @@ void compute_throughput(Row& row) {
   if (steps.measured <= 0 || steps.tokens <= 0 || !(steps.measured_s > 0)) return;
   const double tokens_per_s = static_cast<double>(steps.tokens) / steps.measured_s;
   row.tokens_per_s = tokens_per_s;
-  if (row.facts.seq_len && *row.facts.seq_len > 0)
-    row.samples_per_s = tokens_per_s / static_cast<double>(*row.facts.seq_len);
-  if (row.facts.gpus && *row.facts.gpus > 0)
-    row.tokens_per_s_per_gpu = tokens_per_s / static_cast<double>(*row.facts.gpus);
+  if (row.facts.ran<&Point::seq_len>() && *row.facts.ran<&Point::seq_len>() > 0)
+    row.samples_per_s = tokens_per_s / static_cast<double>(*row.facts.ran<&Point::seq_len>());
+  if (row.facts.ran<&Point::gpus>() && *row.facts.ran<&Point::gpus>() > 0)
+    row.tokens_per_s_per_gpu = tokens_per_s / static_cast<double>(*row.facts.ran<&Point::gpus>());
   row.data_wait_pct = 100 * steps.data_wait_s / steps.measured_s;
   if (row.footer.cpu_share) row.cpu_share_pct = 100 * *row.footer.cpu_share;
   if (row.footer.comm_exposed_s)
@@ -99,16 +100,17 @@ void compute_throughput(Row& row) {
 // Model FLOP/s, MFU and HFU; needs the throughput and the peak.
 void compute_utilization(Row& row, const std::optional<model::Shape>& shape) {
   const runlog::Facts& facts = row.facts;
-  if (!shape || !facts.seq_len || *facts.seq_len < 1) {
+  if (!shape || !facts.ran<&Point::seq_len>() || *facts.ran<&Point::seq_len>() < 1) {
     if (row.tokens_per_s) row.no_mfu = "the log does not name the model's shape";
     return;
   }
   row.flops_convention = to_text(flops::Convention::mosaic);
-  row.flops_per_token = flops::model_flops_per_token(*shape, *facts.seq_len);
+  row.flops_per_token = flops::model_flops_per_token(*shape, *facts.ran<&Point::seq_len>());
   if (!row.tokens_per_s || !row.tokens_per_s_per_gpu) return;
-  const flops::Throughput throughput{
-      .tokens_per_s = *row.tokens_per_s, .seq_len = *facts.seq_len, .devices = *facts.gpus};
-  const auto forward = flops::forward_flops(*shape, *facts.seq_len);
+  const flops::Throughput throughput{.tokens_per_s = *row.tokens_per_s,
+                                     .seq_len = *facts.ran<&Point::seq_len>(),
+                                     .devices = *facts.ran<&Point::gpus>()};
+  const auto forward = flops::forward_flops(*shape, *facts.ran<&Point::seq_len>());
   row.model_tflops = flops::model_flops_per_s(forward, throughput) / kTera;
   if (facts.gemm_measured_tflops && *facts.gemm_measured_tflops > 0)
     row.gemm_pct = 100 * *row.model_tflops / *facts.gemm_measured_tflops;
@@ -116,7 +118,8 @@ void compute_utilization(Row& row, const std::optional<model::Shape>& shape) {
   row.no_mfu.clear();
   const double peak = *row.peak_tflops * kTera;
   row.mfu_pct = 100 * flops::mfu(forward, throughput, peak);
-  const auto causal = flops::forward_flops(*shape, *facts.seq_len, flops::Convention::causal);
+  const auto causal =
+      flops::forward_flops(*shape, *facts.ran<&Point::seq_len>(), flops::Convention::causal);
   row.mfu_causal_pct = 100 * flops::mfu(causal, throughput, peak);
   const auto of_peak = [&](const std::optional<double>& flops_per_token) -> std::optional<double> {
     if (!flops_per_token) return std::nullopt;
@@ -124,12 +127,14 @@ void compute_utilization(Row& row, const std::optional<model::Shape>& shape) {
   };
   row.hfu_executed_pct = of_peak(row.footer.flops_executed_per_token);
   row.hfu_recompute_pct = of_peak(row.footer.flops_recompute_per_token);
-  const auto checkpointing = facts.activation_checkpointing
-                                 ? from_text<Checkpointing>(*facts.activation_checkpointing)
-                                 : std::nullopt;
+  const auto checkpointing =
+      facts.ran<&Point::activation_checkpointing>()
+          ? from_text<Checkpointing>(*facts.ran<&Point::activation_checkpointing>())
+          : std::nullopt;
   if (!checkpointing) return;
   // Of some blocks only: the convention does not know it.
-  const bool is_whole = !facts.recompute || *facts.recompute == *facts.activation_checkpointing;
+  const bool is_whole =
+      !facts.recompute || *facts.recompute == *facts.ran<&Point::activation_checkpointing>();
   const auto hfu =
       is_whole ? flops::hfu_mosaic(forward, throughput, peak, *checkpointing) : std::nullopt;
   if (hfu) {
@@ -220,7 +225,7 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
   if (outcome.log_file) row.log = outcome.log_file->string();
   if (!row.facts.job && !outcome.job.empty()) row.facts.job = outcome.job;
   const auto shape = runlog::shape_of(row.facts);
-  const bool possible = possible_shape(shape, row.facts.seq_len);
+  const bool possible = possible_shape(shape, row.facts.ran<&Point::seq_len>());
   row.model = model_name(row.facts.label, possible ? shape : std::nullopt, row.facts.n_params);
   if (row.model.empty() && row.facts.label && built_in_shape(*row.facts.label) != nullptr)
     row.model = *row.facts.label;
@@ -228,8 +233,9 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
   if (row.model.empty() && row.facts.label && row.attempts == 0) row.model = *row.facts.label;
   if (possible) row.model_size = static_cast<double>(model::parameter_count(*shape, 1));
   std::int64_t batch_tokens = 0;
-  if (row.facts.global_batch && row.facts.seq_len &&
-      !__builtin_mul_overflow(*row.facts.global_batch, *row.facts.seq_len, &batch_tokens)) {
+  if (row.facts.ran<&Point::global_batch>() && row.facts.ran<&Point::seq_len>() &&
+      !__builtin_mul_overflow(*row.facts.ran<&Point::global_batch>(),
+                              *row.facts.ran<&Point::seq_len>(), &batch_tokens)) {
     row.global_batch_tokens = batch_tokens;
   }
   name_device(row, catalogues);
@@ -249,8 +255,8 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
     }
   }
   const bool is_cpu = row.gpu == "cpu";
-  if (!is_cpu && row.footer.wall_s && row.facts.gpus)
-    row.gpu_hours = *row.footer.wall_s * static_cast<double>(*row.facts.gpus) / 3600;
+  if (!is_cpu && row.footer.wall_s && row.facts.ran<&Point::gpus>())
+    row.gpu_hours = *row.footer.wall_s * static_cast<double>(*row.facts.ran<&Point::gpus>()) / 3600;
   set_marks(row, outcome);
   return row;
 }

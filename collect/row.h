@@ -15,6 +15,8 @@
 
 namespace tessera::collect {
 
+using sweep::Point;
+
 // What a reader must know before comparing the row (docs/collect.md).
 enum class Mark : std::uint8_t {
   partial,     // cut short, or fewer than 5 steps measured

@@ -204,31 +204,14 @@ void fill_settings(runlog::Facts& facts, const sweep::Point& point) {
   const auto fill = [](auto& target, const auto& value) {
     if (!target) target = value;
   };
-  if (point.seq_len > 0) fill(facts.seq_len, point.seq_len);
-  if (point.global_batch > 0) fill(facts.global_batch, point.global_batch);
-  if (point.microbatch_size != sweep::kAutoMicrobatch) {
-    fill(facts.microbatch_size, point.microbatch_size);
-    std::int64_t a_pass = 0;
-    if (point.global_batch > 0 &&
-        !__builtin_mul_overflow(point.microbatch_size, point.gpus, &a_pass) && a_pass > 0) {
-      fill(facts.accum, (point.global_batch - 1) / a_pass + 1);
-    }
+  facts.settings.complete(sweep::told_settings(point));
+  std::int64_t a_pass = 0;
+  if (point.microbatch_size != sweep::kAutoMicrobatch && point.global_batch > 0 &&
+      !__builtin_mul_overflow(point.microbatch_size, point.gpus, &a_pass) && a_pass > 0) {
+    fill(facts.accum, (point.global_batch - 1) / a_pass + 1);
   }
-  fill(facts.precision, std::string(to_text(point.precision)));
-  fill(facts.mixed_precision, std::string(to_text(point.mixed_precision)));
-  fill(facts.sharding_strategy, std::string(to_text(point.sharding_strategy)));
-  fill(facts.activation_checkpointing, std::string(to_text(point.activation_checkpointing)));
-  fill(facts.activation_cpu_offload, point.activation_cpu_offload);
-  if (point.hybrid_group > 0) fill(facts.hybrid_group, point.hybrid_group);
-  if (point.threads > 0) fill(facts.threads, point.threads);
-  fill(facts.gpus, point.gpus);
-  fill(facts.nodes, point.nodes);
   fill(facts.gpu_requested, point.gpu);
   fill(facts.cluster, point.cluster);
-  fill(facts.seed, point.seed);
-  fill(facts.data, point.data);
-  fill(facts.steps_asked, point.steps);
-  fill(facts.warmup_asked, point.warmup);
   fill(facts.env, point.env);
 }
 

@@ -97,14 +97,15 @@ std::string calculation(const Row& row) {
     return text;
   }
   Checkpointing checkpointing = Checkpointing::none;
-  if (row.facts.activation_checkpointing)
-    checkpointing =
-        from_text<Checkpointing>(*row.facts.activation_checkpointing).value_or(Checkpointing::none);
+  if (row.facts.ran<&Point::activation_checkpointing>())
+    checkpointing = from_text<Checkpointing>(*row.facts.ran<&Point::activation_checkpointing>())
+                        .value_or(Checkpointing::none);
   // Of some blocks only: no term says how much.
-  if (row.facts.recompute && row.facts.recompute != row.facts.activation_checkpointing)
+  if (row.facts.recompute &&
+      row.facts.recompute != row.facts.ran<&Point::activation_checkpointing>())
     checkpointing = Checkpointing::selective;
-  const auto terms =
-      flops::terms_per_token(*shape, *row.facts.seq_len, flops::Convention::mosaic, checkpointing);
+  const auto terms = flops::terms_per_token(*shape, *row.facts.ran<&Point::seq_len>(),
+                                            flops::Convention::mosaic, checkpointing);
   double model_flops = 0;
   double hardware_flops = 0;
   for (const flops::Term& term : terms) {
@@ -122,7 +123,7 @@ std::string calculation(const Row& row) {
                 "log: span of the measured steps");
   text +=
       entry("throughput", fmt::format("{} tokens/s", shortest(*row.tokens_per_s)), "tokens / time");
-  text += entry("devices", fmt::format("{}", *row.facts.gpus),
+  text += entry("devices", fmt::format("{}", *row.facts.ran<&Point::gpus>()),
                 fmt::format("log: {}", row.facts.device_name.value_or("device not named")));
   const double achieved = model_flops * *row.tokens_per_s_per_gpu;
   text += entry("Model TFLOP", fmt::format("{:.6g} TFLOP/s a device", achieved / 1e12),

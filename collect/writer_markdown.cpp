@@ -31,7 +31,7 @@ std::string head_of(const std::vector<std::string>& names) {
 
 std::string group_of(const Row& row) {
   return fmt::format("{}, {}", row.gpu.empty() ? "unknown device" : row.gpu,
-                     row.facts.precision.value_or("unknown precision"));
+                     row.facts.ran<&Point::precision>().value_or("unknown precision"));
 }
 
 // What ran beside the run, and what ran beside the measurement of its peak, are two things to know.
@@ -169,7 +169,7 @@ std::string peaks_of(std::span<const Row* const> rows) {
   for (const Row* row : rows) {
     if (!row->peak_tflops) continue;
     devices[group_of(*row)].insert(row->facts.device_name.value_or(""));
-    threads[group_of(*row)].insert(row->facts.threads.value_or(0));
+    threads[group_of(*row)].insert(row->facts.ran<&Point::threads>().value_or(0));
   }
   std::map<std::pair<std::string, std::string>, std::pair<double, double>> ranges;
   for (const Row* row : rows) {
@@ -179,9 +179,9 @@ std::string peaks_of(std::span<const Row* const> rows) {
     const bool is_cpu = row->gpu == "cpu";
     if (is_cpu && devices[group_of(*row)].size() > 1)
       heading += fmt::format(", {}", row->facts.device_name.value_or("unknown device"));
-    if (threads[group_of(*row)].size() > 1 && row->facts.threads) {
-      heading +=
-          fmt::format(", {} thread{}", *row->facts.threads, *row->facts.threads == 1 ? "" : "s");
+    if (threads[group_of(*row)].size() > 1 && row->facts.ran<&Point::threads>()) {
+      heading += fmt::format(", {} thread{}", *row->facts.ran<&Point::threads>(),
+                             *row->facts.ran<&Point::threads>() == 1 ? "" : "s");
     }
     const double peak = *row->peak_tflops;
     auto& [low, high] =

@@ -19,16 +19,16 @@ constexpr std::size_t kImageBytes = 56;
 constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kSourceBytes = 80;
 constexpr std::size_t kWordBytes = 40;
-constexpr std::size_t kVersionBytes = 24;
+constexpr std::size_t kVersionBytes = 24;  // and of a choice
 constexpr std::size_t kEnvBytes = 150;
 constexpr std::size_t kRowBytes = 2500;  // of the row in one record
 
 // A member of Facts: its key in the row, and where it is from.
 struct Fact {
-  const char* key;
+  std::string_view key;
   Kind record;                    // the kind of record that says it
   std::size_t most_bytes = 0;     // of its text in the row; 0: all
-  const char* said_as = nullptr;  // its key there; null: as in the row
+  std::string_view said_as = {};  // its key there; empty: as in the row
   bool is_put_together = false;   // of more than one member, by absorb_*
 };
 
@@ -61,28 +61,14 @@ void each_fact(F& facts, Visit visit) {
   visit(Fact{keys::tied, model}, facts.tied);
   visit(Fact{keys::norm_eps, model}, facts.norm_eps);
   visit(Fact{keys::rope_theta, model}, facts.rope_theta);
-  visit(Fact{keys::gpus, effective}, facts.gpus);
-  visit(Fact{keys::nodes, effective}, facts.nodes);
-  visit(Fact{keys::seq_len, effective}, facts.seq_len);
-  visit(Fact{keys::global_batch, effective}, facts.global_batch);
-  visit(Fact{keys::microbatch_size, effective}, facts.microbatch_size);
+  sweep::ToldSettings::each(
+      facts.settings, [&]<class T>(const sweep::Field<T>& field, auto& value) {
+        constexpr bool is_text = std::is_same_v<T, std::string>;
+        visit(Fact{field.key, effective, is_text ? kDataBytes : kVersionBytes}, value);
+      });
   visit(Fact{keys::accum, effective}, facts.accum);
-  visit(Fact{keys::hybrid_group, effective}, facts.hybrid_group);
-  visit(Fact{keys::threads, effective}, facts.threads);
   visit(Fact{keys::shared_with, effective}, facts.shared_with);
-  visit(Fact{keys::steps, effective}, facts.steps_asked);
-  visit(Fact{keys::warmup, effective}, facts.warmup_asked);
-  visit(Fact{keys::seed, effective}, facts.seed);
-  visit(Fact{keys::precision, effective}, facts.precision);
-  visit(Fact{keys::mixed_precision, effective}, facts.mixed_precision);
-  visit(Fact{keys::sharding_strategy, effective}, facts.sharding_strategy);
-  visit(Fact{keys::activation_checkpointing, effective}, facts.activation_checkpointing);
   visit(Fact{keys::recompute, effective, kVersionBytes}, facts.recompute);
-  visit(Fact{keys::attention, effective, kVersionBytes}, facts.attention);
-  visit(Fact{keys::data, effective, kDataBytes}, facts.data);
-  visit(Fact{keys::activation_cpu_offload, effective}, facts.activation_cpu_offload);
-  visit(Fact{keys::deterministic, effective}, facts.deterministic);
-  visit(Fact{keys::fused_gelu, effective}, facts.fused_gelu);
   visit(Fact{keys::emulated, effective}, facts.emulated);
   visit(Fact{keys::device_name, host, kNameBytes, keys::devices, true}, facts.device_name);
   visit(Fact{keys::hosts, host, kNameBytes, keys::host, true}, facts.hosts);
@@ -173,7 +159,7 @@ void absorb(Facts& facts, const Json& record) {
   if (!kind) return;
   each_fact(facts, [&](const Fact& fact, auto& member) {
     if (fact.record == *kind && !fact.is_put_together)
-      take(record, fact.said_as != nullptr ? fact.said_as : fact.key, member);
+      take(record, fact.said_as.empty() ? fact.key : fact.said_as, member);
   });
   if (kind == Kind::peak) disturbed_in_words(facts, record);
   if (kind == Kind::header) absorb_header(facts, record);

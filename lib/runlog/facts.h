@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/model/shape.h"
+#include "lib/point/told_settings.h"
 #include "lib/runlog/record.h"
 
 namespace tessera::runlog {
@@ -35,13 +36,11 @@ struct Facts {
   std::optional<bool> tied;
   std::optional<std::string> biases;           // the layers that have one, "qkv,out,mlp,norm"
   std::optional<double> norm_eps, rope_theta;  // absent: those of a shape that says none
-  // effective
-  std::optional<std::int64_t> gpus, nodes, seq_len, global_batch, microbatch_size, accum,
-      hybrid_group, threads, shared_with, steps_asked, warmup_asked;
-  std::optional<std::uint64_t> seed;
-  std::optional<std::string> precision, mixed_precision, sharding_strategy,
-      activation_checkpointing, recompute, attention, data;
-  std::optional<bool> activation_cpu_offload, deterministic, fused_gelu, emulated;
+  // effective: the settings that a log tells, as they ran, and what follows from them
+  sweep::ToldSettings settings;
+  std::optional<std::int64_t> accum, shared_with;
+  std::optional<std::string> recompute;
+  std::optional<bool> emulated;
   // host
   std::optional<std::string> device_name, hosts, driver;  // hosts: first 4 and a count
   std::optional<std::int64_t> device_count, device_memory_bytes;
@@ -56,6 +55,15 @@ struct Facts {
   std::optional<std::string> peak_source;
   std::optional<std::string> peak_disturbed;  // a hardware::Disturbance; absent: by nothing known
 
+  // facts.ran<&sweep::Point::seq_len>()
+  template <auto member>
+  auto& ran() {
+    return settings.get<member>();
+  }
+  template <auto member>
+  const auto& ran() const {
+    return settings.get<member>();
+  }
   bool operator==(const Facts&) const = default;
 };
 
@@ -64,8 +72,8 @@ struct Facts {
 void absorb(Facts& facts, const Json& record);
 
 // The members of the row: all that a record does not say of itself. Text is cut: env 150 bytes,
-// peak_source 80, data, image 56, device_name, hosts and blas 64, versions, attention and recompute
-// 24, other words 40.
+// peak_source 80, data, image 56, device_name, hosts and blas 64, versions and choices 24, other
+// words 40.
 Json row_json(const Facts& facts);
 // The row in as many records as it needs, `{"part": 1, "row": {...}}` and so on.
 std::vector<Json> row_records(const Facts& facts);

@@ -1,5 +1,6 @@
-// The keys of the records of a run log, each said once: writer, reader, facts and columns use these
-// names, and docs/formats.md lists them. A key of several records is named where it comes first.
+// The keys of the records of a run log, each said once, but for a point's settings, which
+// lib/point/fields.h says: writer, reader, facts and columns use these names, and docs/formats.md
+// lists them. A key of several records is named where it comes first.
 #pragma once
 
 namespace tessera::runlog::keys {
@@ -48,32 +49,13 @@ inline constexpr const char* tied = "tied";
 inline constexpr const char* n_params = "n_params";
 inline constexpr const char* n_trainable = "n_trainable";
 
-// effective
-inline constexpr const char* gpus = "gpus";
-inline constexpr const char* nodes = "nodes";
-inline constexpr const char* seq_len = "seq_len";
-inline constexpr const char* global_batch = "global_batch";
-inline constexpr const char* microbatch_size = "microbatch_size";
+// effective, beside the settings (lib/point/fields.h)
 inline constexpr const char* accum = "accum";
-inline constexpr const char* precision = "precision";
-inline constexpr const char* mixed_precision = "mixed_precision";
-inline constexpr const char* sharding_strategy = "sharding_strategy";
-inline constexpr const char* hybrid_group = "hybrid_group";
-inline constexpr const char* activation_checkpointing = "activation_checkpointing";
 inline constexpr const char* recompute = "recompute";
-inline constexpr const char* activation_cpu_offload = "activation_cpu_offload";
-inline constexpr const char* attention = "attention";
-inline constexpr const char* threads = "threads";
 inline constexpr const char* shared_with = "shared_with";
-inline constexpr const char* seed = "seed";
-inline constexpr const char* data = "data";
 inline constexpr const char* data_tokens = "data_tokens";
 inline constexpr const char* data_crc32 = "data_crc32";
 inline constexpr const char* data_epochs = "data_epochs";
-inline constexpr const char* steps = "steps";
-inline constexpr const char* warmup = "warmup";
-inline constexpr const char* deterministic = "deterministic";
-inline constexpr const char* fused_gelu = "fused_gelu";
 inline constexpr const char* emulated = "emulated";
 
 // host
@@ -116,6 +98,7 @@ inline constexpr const char* gemm_measured_tflops = "gemm_measured_tflops";
 
 // step
 inline constexpr const char* step = "step";
+inline constexpr const char* warmup = "warmup";
 inline constexpr const char* seconds = "seconds";
 inline constexpr const char* tokens = "tokens";
 inline constexpr const char* loss = "loss";
@@ -131,6 +114,7 @@ inline constexpr const char* requested_bytes = "requested_bytes";
 inline constexpr const char* free_bytes = "free_bytes";
 
 // profile
+inline constexpr const char* steps = "steps";
 inline constexpr const char* step_s = "step_s";
 inline constexpr const char* operations = "operations";
 inline constexpr const char* op = "op";
@@ -180,6 +164,7 @@ inline constexpr const char* flops_recompute_per_token = "flops_recompute_per_to
 inline constexpr const char* cpu_share = "cpu_share";
 inline constexpr const char* budget = "budget";
 inline constexpr const char* gemm = "gemm";
+inline constexpr const char* attention = "attention";
 inline constexpr const char* memory_bound = "memory_bound";
 inline constexpr const char* optimizer = "optimizer";
 inline constexpr const char* offload = "offload";

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -13,7 +14,7 @@ namespace tessera::runlog {
 
 // T: std::string, bool, double, an integer, or a map of texts by name.
 template <class T>
-void take(const Json& object, const char* key, std::optional<T>& target) {
+void take(const Json& object, std::string_view key, std::optional<T>& target) {
   const auto found = object.find(key);
   if (found == object.end()) return;
   if constexpr (std::is_same_v<T, std::string>) {
@@ -35,14 +36,14 @@ void take(const Json& object, const char* key, std::optional<T>& target) {
 }
 
 template <class T>
-void take(const Json& object, const char* key, T& target) {
+void take(const Json& object, std::string_view key, T& target) {
   std::optional<T> value;
   take(object, key, value);
   if (value) target = std::move(*value);
 }
 
 template <class T>
-void put(Json& object, const char* key, const std::optional<T>& value) {
+void put(Json& object, std::string_view key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 

@@ -228,7 +228,7 @@ TEST_CASE("missing and skipped rows say what the point would have been") {
   const auto one = std::ranges::find(collection.rows, runlog::Status::skipped, &Row::status);
   std::vector<Row> beside{*one, *one};
   beside[0].status = runlog::Status::ok;
-  beside[0].facts.threads = 4;
+  beside[0].facts.ran<&sweep::Point::threads>() = 4;
   CHECK(markdown(beside, "x").find("| Activation Checkpointing | threads | status |") !=
         std::string::npos);
   const auto table = first_table(markdown(collection.rows, "x"));

@@ -194,7 +194,7 @@ TEST_CASE("the ledger's points without a log are rows, each with its status") {
   CHECK(rows[submitted].status == Status::unknown);
   CHECK(rows[submitted].reason == "job 77: its cluster cannot be asked");
   CHECK(rows[submitted].facts.job == "77");
-  CHECK(rows[submitted].facts.seq_len == 2048);
+  CHECK(rows[submitted].facts.ran<&sweep::Point::seq_len>() == 2048);
   CHECK(rows[submitted].model == "7b");
   CHECK(rows[lost].status == Status::unknown);
   CHECK(rows[never].status == Status::missing);

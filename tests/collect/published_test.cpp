@@ -56,20 +56,21 @@ std::string footer_of(const PublishedRow& row, std::size_t index) {
   facts.biases = "qkv,out,mlp,norm";
   facts.tied = true;
   facts.n_params = integer(row.at("n_params"));
-  facts.gpus = integer(row.at("gpus"));
-  facts.seq_len = integer(row.at("seq_len"));
-  facts.global_batch = integer(row.at("global_batch_size"));
-  facts.microbatch_size = integer(row.at("micro_batch_size"));
+  facts.ran<&sweep::Point::gpus>() = integer(row.at("gpus"));
+  facts.ran<&sweep::Point::seq_len>() = integer(row.at("seq_len"));
+  facts.ran<&sweep::Point::global_batch>() = integer(row.at("global_batch_size"));
+  facts.ran<&sweep::Point::microbatch_size>() = integer(row.at("micro_batch_size"));
   facts.accum = integer(row.at("grad_accum"));
-  facts.precision = precision_of(row);
-  facts.mixed_precision = row.at("mp_mode");
-  facts.sharding_strategy = row.at("sharding");
-  facts.activation_checkpointing = row.at("act_ckpt") == "True" ? "full" : "none";
-  facts.activation_cpu_offload = row.at("act_offload") == "True";
+  facts.ran<&sweep::Point::precision>() = precision_of(row);
+  facts.ran<&sweep::Point::mixed_precision>() = row.at("mp_mode");
+  facts.ran<&sweep::Point::sharding_strategy>() = row.at("sharding");
+  facts.ran<&sweep::Point::activation_checkpointing>() =
+      row.at("act_ckpt") == "True" ? "full" : "none";
+  facts.ran<&sweep::Point::activation_cpu_offload>() = row.at("act_offload") == "True";
   facts.device_name = row.at("gpu") == "h100_80gb"   ? "NVIDIA H100 80GB HBM3"
                       : row.at("gpu") == "a100_80gb" ? "NVIDIA A100-SXM4-80GB"
                                                      : "NVIDIA A100-SXM4-40GB";
-  facts.device_count = facts.gpus;
+  facts.device_count = facts.ran<&sweep::Point::gpus>();
   runlog::Footer footer;
   footer.status = runlog::Status::ok;
   // Printed throughputs are rounded down: the middle of what they may have been.

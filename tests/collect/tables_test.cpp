@@ -22,7 +22,7 @@ Row sample_row() {
   row.id = "0123456789ab";
   row.model = "7b";
   row.gpu = "h100_80gb";
-  row.facts.precision = "amp_bf16";
+  row.facts.ran<&sweep::Point::precision>() = "amp_bf16";
   row.mfu_pct = 46.444;
   row.tokens_per_s = 0.1 + 0.2;
   row.footer.steps.measured = 20;

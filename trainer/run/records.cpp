@@ -9,6 +9,7 @@
 #include <map>
 
 #include "lib/base/version.h"
+#include "lib/point/told_settings.h"
 #include "lib/runlog/keys.h"
 
 namespace tessera::trainer {
@@ -92,32 +93,24 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
                       const Gpu* gpu) {
   const sweep::Point& point = spec.point;
   const memory::Config& config = engine.config();
+  sweep::ToldSettings ran = sweep::told_settings(point);
+  ran.get<&sweep::Point::microbatch_size>() = config.microbatch;
+  ran.get<&sweep::Point::sharding_strategy>() = to_text(Sharding::no_shard);
+  ran.get<&sweep::Point::attention>() = gpu != nullptr ? gpu->attention() : "flash";
+  ran.get<&sweep::Point::threads>() = threads;
+  // A CPU has no other way.
+  ran.get<&sweep::Point::deterministic>() = gpu == nullptr || point.deterministic;
+  ran.get<&sweep::Point::fused_gelu>() = memory::fuses_gelu(config);
   Json json;
-  json[keys::gpus] = config.world;
-  json[keys::nodes] = point.nodes;
-  json[keys::seq_len] = config.seq_len;
-  json[keys::global_batch] = config.world * config.device_batch;
-  json[keys::microbatch_size] = config.microbatch;
+  sweep::ToldSettings::each(ran, [&](const auto& field, const auto& value) {
+    if (value) json[field.key] = *value;
+  });
   json[keys::accum] = engine.microbatches();
-  json[keys::precision] = to_text(config.precision);
-  json[keys::mixed_precision] = to_text(config.mixed_precision);
-  json[keys::sharding_strategy] = to_text(Sharding::no_shard);
-  json[keys::activation_checkpointing] = to_text(config.checkpointing);
   json[keys::recompute] =
       point.checkpointing_blocks == memory::kAllBlocks
           ? std::string(to_text(config.checkpointing))
           : fmt::format("{} {}", to_text(config.checkpointing), point.checkpointing_blocks);
-  json[keys::activation_cpu_offload] = config.offload;
-  json[keys::attention] = gpu != nullptr ? gpu->attention() : "flash";
-  json[keys::threads] = threads;
   json[keys::shared_with] = spec.shared_with;
-  json[keys::seed] = point.seed;
-  json[keys::data] = point.data;
-  json[keys::steps] = point.steps;
-  json[keys::warmup] = point.warmup;
-  json[keys::deterministic] =
-      gpu == nullptr || point.deterministic;  // a CPU is always deterministic
-  json[keys::fused_gelu] = memory::fuses_gelu(config);
   json[keys::emulated] = spec.point.gpu == "cpu" && !is_f32(config.precision);
   return json;
 }

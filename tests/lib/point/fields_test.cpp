@@ -9,6 +9,7 @@
 
 #include "lib/point/identity.h"
 #include "lib/point/point_values.h"
+#include "lib/point/told_settings.h"
 
 using namespace tessera;
 using namespace tessera::sweep;
@@ -87,4 +88,21 @@ TEST_CASE("every field is documented as its row says") {
     CAPTURE(line);
     CHECK(formats.find(line) != std::string::npos);
   });
+}
+
+TEST_CASE("a run that does as asked tells no more than was asked for") {
+  Point point;
+  point.global_batch = 8;
+  point.precision = Precision::fp32;
+  point.deterministic = true;
+  const ToldSettings told = told_settings(point);
+  CHECK(told.get<&Point::global_batch>() == 8);
+  CHECK(told.get<&Point::precision>() == "fp32");
+  CHECK(told.get<&Point::activation_cpu_offload>() == false);
+  CHECK(told.get<&Point::warmup>() == 10);
+  // Not said, an automatic one, the trainer's to decide, in no record.
+  CHECK_FALSE(told.get<&Point::seq_len>());
+  CHECK_FALSE(told.get<&Point::microbatch_size>());
+  CHECK_FALSE(told.get<&Point::deterministic>());
+  CHECK_FALSE(told.get<&Point::exact_steps>());
 }

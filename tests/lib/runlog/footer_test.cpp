@@ -67,7 +67,7 @@ TEST_CASE("the last records alone give back every fact and figure") {
 TEST_CASE("a row too long for one record is in several") {
   Facts facts = test::sample_facts();
   // Quotes take two bytes each.
-  facts.data = std::string(56, '"');
+  facts.ran<&sweep::Point::data>() = std::string(56, '"');
   facts.peak_source = std::string(80, '"');
   for (auto* text : {&facts.image, &facts.device_name, &facts.hosts, &facts.blas, &facts.job,
                      &facts.label, &facts.user, &facts.cluster})
@@ -163,25 +163,43 @@ TEST_CASE("the largest footer leaves room in a message of 4,096 bytes, the large
   constexpr double kLong = -1.2345678901234567e-300;
   constexpr std::int64_t kLargest = std::int64_t{1} << 40;
   Facts facts = test::sample_facts();
-  for (auto* text : {&facts.precision, &facts.mixed_precision, &facts.sharding_strategy})
+  for (auto* text :
+       {&facts.ran<&sweep::Point::precision>(), &facts.ran<&sweep::Point::mixed_precision>(),
+        &facts.ran<&sweep::Point::sharding_strategy>()})
     *text = "HYBRID_SHARD_XYZ";
   facts.project = std::string(16, 'p');
   facts.run = std::string(46, 'r');
   facts.derived_from = "123456789012";
   facts.started_utc = "2026-11-29T12:41:11.204Z";
-  for (auto* text :
-       {&facts.data,        &facts.image,       &facts.label, &facts.job,      &facts.user,
-        &facts.cluster,     &facts.driver,      &facts.blas,  &facts.trainer,  &facts.commit,
-        &facts.peak_source, &facts.device_name, &facts.hosts, &facts.gpu,      &facts.gpu_requested,
-        &facts.recompute,   &facts.attention,   &facts.cuda,  &facts.cublaslt, &facts.cudnn,
-        &facts.nccl}) {
+  for (auto* text : {&facts.ran<&sweep::Point::data>(),
+                     &facts.image,
+                     &facts.label,
+                     &facts.job,
+                     &facts.user,
+                     &facts.cluster,
+                     &facts.driver,
+                     &facts.blas,
+                     &facts.trainer,
+                     &facts.commit,
+                     &facts.peak_source,
+                     &facts.device_name,
+                     &facts.hosts,
+                     &facts.gpu,
+                     &facts.gpu_requested,
+                     &facts.recompute,
+                     &facts.ran<&sweep::Point::attention>(),
+                     &facts.cuda,
+                     &facts.cublaslt,
+                     &facts.cudnn,
+                     &facts.nccl}) {
     *text = wide;
   }
   facts.env.emplace();
   for (int i = 0; i < 50; ++i) (*facts.env)["VARIABLE_" + std::to_string(i)] = "some value";
-  for (auto* count : {&facts.device_memory_bytes, &facts.planned_bytes, &facts.allocated_bytes,
-                      &facts.unplanned_bytes, &facts.d_model, &facts.ffn, &facts.vocab,
-                      &facts.n_trainable, &facts.hybrid_group, &facts.device_count}) {
+  for (auto* count :
+       {&facts.device_memory_bytes, &facts.planned_bytes, &facts.allocated_bytes,
+        &facts.unplanned_bytes, &facts.d_model, &facts.ffn, &facts.vocab, &facts.n_trainable,
+        &facts.ran<&sweep::Point::hybrid_group>(), &facts.device_count}) {
     *count = kLargest;
   }
   // Of a possible shape.

@@ -1,5 +1,6 @@
 // The keys of records are said once: lib/runlog/keys.h has them, docs/formats.md lists the same,
-// and what writes and reads records uses their names.
+// and what writes and reads records uses their names. The settings among them are the point's
+// (lib/point/fields.h).
 #include <doctest/doctest.h>
 
 #include <algorithm>

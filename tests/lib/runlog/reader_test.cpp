@@ -78,7 +78,7 @@ TEST_CASE("where a part of the row is lost the facts are those of the records") 
   log.add(Kind::header, {{"label", "7b"}});
   log.add(Kind::model, {{"d_model", 4096}});
   Facts facts = test::sample_facts();
-  facts.data = std::string(56, '"');
+  facts.ran<&sweep::Point::data>() = std::string(56, '"');
   facts.peak_source = facts.image = facts.device_name = facts.hosts = std::string(40, '"');
   log.end(test::sample_footer(), facts);
   const auto lines = lines_of(log.text());
@@ -90,7 +90,7 @@ TEST_CASE("where a part of the row is lost the facts are those of the records") 
     const LogFile file = parse_log_file(text, "log");
     CHECK(file.logs.at(0).footer.has_value());
     CHECK(file.logs[0].facts.d_model == 4096);
-    CHECK(file.logs[0].facts.seq_len == std::nullopt);
+    CHECK(file.logs[0].facts.ran<&sweep::Point::seq_len>() == std::nullopt);
     CHECK(faults(file, file.logs[0]) == "1 records lost");
   }
   const Log footer = parse_log_file(lines.back() + "\n", "log").logs.at(0);
@@ -106,7 +106,7 @@ TEST_CASE("the row of schema 1 is in its footer") {
       seal(start + R"(0,"status":"nan","reason":"step 3","row":{"gpus":8,"label":"a"}})") + "\n";
   const Log log = parse_log_file(text, "log").logs.at(0);
   CHECK(log.footer->status == Status::nan);
-  CHECK(log.facts.gpus == 8);
+  CHECK(log.facts.ran<&sweep::Point::gpus>() == 8);
   CHECK(log.facts.label == "a");
   CHECK(log.facts.attempt == 2);
   CHECK(log.facts.run == "tput--a");
