@@ -78,10 +78,12 @@ std::optional<sweep::Point> point_of(const DroppedPoint& dropped) {
     if (key.starts_with(kEnvironment) && value != "null")
       point.env[key.substr(kEnvironment.size())] = value;
   }
+  const sweep::Point said = point;
   point = sweep::normalized(std::move(point));
-  // Without its model the normal form cannot tell whether it has an effect; a drop's values do.
-  if (const auto found = values.find("fused_gelu"); found != values.end())
-    sweep::set_value(point, found->first, found->second);
+  // Without its model the normal form cannot tell whether these have an effect; a drop's values do.
+  point.fused_gelu = said.fused_gelu;
+  if (point.activation_checkpointing != Checkpointing::none)
+    point.checkpointing_blocks = said.checkpointing_blocks;
   return point;
 }
 

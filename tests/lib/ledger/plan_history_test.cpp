@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "lib/point/identity.h"
+#include "lib/point/point_values.h"
 
 using namespace tessera;
 using namespace tessera::ledger;
@@ -120,4 +121,34 @@ TEST_CASE("another point's drop says nothing of this one") {
     CAPTURE(key);
     CHECK_FALSE(PlanHistory(contents).dropped_last(planned()));
   }
+}
+
+TEST_CASE("a drop tells points apart by the blocks that are computed again") {
+  auto drop = dropped();
+  drop.values["activation_checkpointing"] = "full";
+  drop.values["checkpointing_blocks"] = "first-2";
+  PlannedPoint some = planned();
+  some.point->activation_checkpointing = Checkpointing::full;
+  some.point->checkpointing_blocks = "first-2";
+  some.point->model.n_layers = 4;
+  CHECK(sweep::normalized(*some.point) == *some.point);
+  Contents contents = plans({{"2026-01-01T00:00:00Z", true}, {"2026-01-02T00:00:00Z", false}});
+  contents.entries[0].points = {some};
+  contents.entries[1].dropped = {drop};
+  CHECK(PlanHistory(contents).dropped_last(some));
+  // Those of no checkpointing are all.
+  drop.values.erase("activation_checkpointing");
+  CHECK(point_of(drop)->checkpointing_blocks == "all");
+}
+
+TEST_CASE("a point that was dropped for want of memory says its global batch itself") {
+  PlannedPoint large = planned();
+  DroppedPoint drop = dropped();
+  drop.reason = "memory";
+  drop.values.clear();
+  for (const auto& [key, value] : sweep::values_of(*large.point)) drop.values[key] = value;
+  CHECK(point_of(drop)->global_batch == large.point->global_batch);
+  Contents contents = plans({{"2026-01-01T00:00:00Z", true}, {"2026-01-02T00:00:00Z", false}});
+  contents.entries[1].dropped = {drop};
+  CHECK(PlanHistory(contents).dropped_last(large));
 }
