@@ -7,6 +7,7 @@
 
 #include "lib/point/data_path.h"
 #include "lib/point/fields.h"
+#include "lib/point/point_values.h"
 
 namespace tessera::sweep {
 
@@ -71,6 +72,7 @@ Scalar global_batch(const Value& value) {
 struct AxisRow {
   std::string_view name;
   AxisType type;
+  std::string help;  // "tokens of a sequence (1 to 1073741824)"
   std::function<Scalar(const Value&)> read;
 };
 
@@ -82,12 +84,18 @@ constexpr AxisType type_of(const Field<T>&) {
 
 const std::vector<AxisRow>& axes() {
   static const std::vector<AxisRow> rows = [] {
-    std::vector<AxisRow> all{{"model", AxisType::text, text},
-                             {"batch", AxisType::batch, batch},
-                             {"global_batch", AxisType::number, global_batch}};
-    each_axis_field([&](const auto& field) {
-      all.push_back(
-          {field.key, type_of(field), [&field](const Value& value) { return read(field, value); }});
+    std::vector<AxisRow> all{
+        {"model", AxisType::text, std::string(field_of<&Point::model>().help), text},
+        {"batch", AxisType::batch, "the global batch by rule: samples, per_gpu, tokens or accum",
+         batch},
+        {"global_batch", AxisType::number, std::string(field_of<&Point::global_batch>().help),
+         global_batch}};
+    each_axis_field([&]<class T>(const Field<T>& field) {
+      std::string help(field.help);
+      if constexpr (!std::is_same_v<T, std::string>)
+        help += fmt::format(" ({})", choices_text(field));
+      all.push_back({field.key, type_of(field), std::move(help),
+                     [&field](const Value& value) { return read(field, value); }});
     });
     return all;
   }();
@@ -121,6 +129,28 @@ std::vector<std::string> axis_names() {
   std::vector<std::string> names;
   for (const AxisRow& axis : axes()) names.emplace_back(axis.name);
   return names;
+}
+
+std::string axes_help() {
+  constexpr std::size_t kIndent = 28;
+  constexpr std::size_t kColumns = 80;
+  std::string help;
+  const auto add = [&](std::string_view name, std::string_view text) {
+    std::string line = fmt::format("  {:<{}}", name, kIndent - 2);
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find(' ', begin), text.size());
+      if (line.size() + end - begin > kColumns) {
+        help += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+        line = std::string(kIndent, ' ');
+      }
+      line += fmt::format("{} ", text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    help += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  };
+  for (const AxisRow& axis : axes()) add(axis.name, axis.help);
+  add("env.NAME", "environment variable of the run; null: not set");
+  return help;
 }
 
 void require_axis(std::string_view key, const std::string& where) {

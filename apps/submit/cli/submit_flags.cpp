@@ -14,6 +14,7 @@
 #include "lib/base/version.h"
 #include "lib/cli/cli_error.h"
 #include "lib/point/identity.h"
+#include "lib/sweep/axes.h"
 #include "lib/sweep/duration.h"
 
 namespace tessera::apps {
@@ -152,6 +153,7 @@ SubmitRequest parse_submit(int argc, const char* const* argv, bool& help_shown) 
   CLI::App app("Plans a sweep of training benchmarks, and with --RUN submits it.", "submit");
   app.set_version_flag("--version", version_line("submit"));
   app.allow_extras();
+  app.footer("Axes (--axis, --set, sweep files):\n" + sweep::axes_help());
   declare_grid(app, grid);
   declare_submission(app, request, submission);
   declare_foundry(app, foundry);
