@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "lib/memory/plan.h"
 
@@ -37,6 +38,25 @@ class Key {
  private:
   std::string text_;
 };
+
+// Settings that a rank's memory does not depend on, and those that the key has otherwise. Any other
+// is in it.
+constexpr std::string_view kApart[] = {
+    "global_batch", "microbatch_size", "attention",   "nodes",      "gpu",  "cluster", "threads",
+    "steps",        "warmup",          "exact_steps", "fused_gelu", "data", "seed"};
+
+template <std::size_t I>
+void add_setting(Key& key, const Point& point) {
+  constexpr const auto& field = std::get<I>(kFields);
+  using T = std::decay_t<decltype(field.in(point))>;
+  if constexpr (is_setting<T> && std::ranges::find(kApart, field.key) == std::end(kApart)) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      key.add(std::string_view(field.in(point)));
+    } else {
+      key.add(static_cast<std::int64_t>(field.in(point)));
+    }
+  }
+}
 
 }  // namespace
 
@@ -83,32 +103,17 @@ std::string gib_text(std::int64_t bytes) {
 std::string MemoryNeeds::key(const Point& point, std::int64_t microbatch) {
   const model::Shape& shape = point.model;
   Key all;
-  for (const std::int64_t value : {shape.d_model,
-                                   shape.n_layers,
-                                   shape.n_heads,
-                                   shape.n_kv_heads,
-                                   shape.head_dim,
-                                   shape.ffn,
-                                   shape.vocab,
-                                   static_cast<std::int64_t>(shape.positions),
-                                   static_cast<std::int64_t>(shape.activation),
-                                   static_cast<std::int64_t>(shape.biases.qkv),
-                                   static_cast<std::int64_t>(shape.biases.out),
-                                   static_cast<std::int64_t>(shape.biases.mlp),
-                                   static_cast<std::int64_t>(shape.biases.norm),
-                                   static_cast<std::int64_t>(shape.tied),
-                                   point.seq_len,
-                                   microbatch,
-                                   static_cast<std::int64_t>(point.precision),
-                                   static_cast<std::int64_t>(point.mixed_precision),
-                                   static_cast<std::int64_t>(point.sharding_strategy),
-                                   point.hybrid_group,
-                                   point.gpus,
-                                   static_cast<std::int64_t>(point.activation_checkpointing),
-                                   static_cast<std::int64_t>(point.activation_cpu_offload),
-                                   static_cast<std::int64_t>(point.deterministic)})
+  for (const std::int64_t value :
+       {shape.d_model, shape.n_layers, shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.ffn,
+        shape.vocab, static_cast<std::int64_t>(shape.positions),
+        static_cast<std::int64_t>(shape.activation), static_cast<std::int64_t>(shape.biases.qkv),
+        static_cast<std::int64_t>(shape.biases.out), static_cast<std::int64_t>(shape.biases.mlp),
+        static_cast<std::int64_t>(shape.biases.norm), static_cast<std::int64_t>(shape.tied)})
     all.add(value);
-  all.add(point.checkpointing_blocks);
+  all.add(microbatch);
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (add_setting<I>(all, point), ...);
+  }(std::make_index_sequence<kFieldCount>());
   // A GPU's part of a step's batch lies in the host's memory.
   if (point.gpu == "cpu") all.add(point.threads).add(device_batch(point));
   return all.take();
