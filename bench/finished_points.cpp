@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -21,7 +22,7 @@
 #include <sstream>
 #include <utility>
 
-#include "apps/submit/cli/submit_flags.h"
+#include "apps/submit/cli/plan_flags.h"
 #include "apps/submit/loop/submit.h"
 #include "apps/submit/plan/make_plan.h"
 #include "apps/submit/plan/plan.h"
@@ -252,9 +253,11 @@ class Desk {
   // By the library that submit consists of.
   std::int64_t first_submit(const std::string& sweep) const {
     const double start_s = monotonic_seconds();
-    const char* words[] = {"submit", "--sweep", sweep.c_str(), "--RUN"};
-    bool help = false;
-    const apps::SubmitRequest request = apps::parse_submit(std::ssize(words), words, help);
+    CLI::App command;
+    apps::PlanFlags flags;
+    flags.declare(command);
+    command.parse(std::vector<std::string>{"--RUN", sweep, "--sweep"});  // the last word first
+    const apps::SubmitRequest request = flags.request();
     const apps::Plan plan = apps::make_plan(request);
     Instant scheduler(plan.clusters.begin()->second, bin_ / "trainer");
     submit::SubmitOptions options;

@@ -6,7 +6,8 @@ set -euo pipefail
 build=(g++ cmake ninja-build git libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev doctest-dev libsodium-dev
   libopenblas-openmp-dev libgloo-dev ca-certificates)
 # clang builds for the sanitizers, three times as fast as gcc. ccache: a second clone on this machine takes minutes.
-check=(ccache clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev libomp-19-dev binutils procps python3)
+check=(ccache clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev libomp-19-dev binutils procps python3
+  groff-base zsh fish)
 # The tests of Slurm start a cluster of their own, which only root can.
 if [ "$(id -u)" = 0 ]; then
   check+=(slurm-wlm slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin munge mariadb-server)

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -16,8 +15,6 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/numbers.h"
-#include "lib/base/version.h"
-#include "lib/cli/cli_error.h"
 #include "lib/cli/program.h"
 #include "lib/point/memory_need.h"
 #include "lib/point/run_spec.h"
@@ -121,8 +118,11 @@ int print_schedule(const sweep::RunSpec& spec) {
 }
 
 int pack(const std::vector<std::string>& files) {
+  if (files.size() < 2)
+    throw Error(ExitCode::usage, "FILE", "is missing", "write trainer pack-bytes OUT FILE...");
   if (files.front() == "-")
-    throw Error(ExitCode::usage, "--pack-bytes", "OUT is a file: its header is written last");
+    throw Error(ExitCode::usage, "OUT", "is stdout, where no header can be written last",
+                "name a file");
   catch_signals();
   const trainer::Packed packed =
       trainer::pack_bytes(files.front(), std::span(files).subspan(1), stderr, stop_signal);
@@ -155,6 +155,17 @@ trainer::BenchShape bench_shape(const std::string& spec_from) {
           .fused_gelu = memory::fuses_gelu(config)};
 }
 
+// --from: 1 or more, with one part that has numbered cases.
+int first_case(const std::string& from, const std::vector<std::string>& parts) {
+  if (from.empty()) return 1;
+  constexpr std::int64_t kMostCases = 1 << 30;
+  const auto number = static_cast<int>(require_integer(from, "--from", 1, kMostCases));
+  if (parts.size() != 1 || (parts[0] != "attention" && parts[0] != "operations"))
+    throw Error(ExitCode::usage, "--from", "goes with one part",
+                "add --parts attention or --parts operations");
+  return number;
+}
+
 int check_device(const std::vector<std::string>& names, trainer::SelftestOptions options) {
   for (const std::string& name : names) {
     const auto part = from_text<trainer::SelftestPart>(name);
@@ -164,7 +175,7 @@ int check_device(const std::vector<std::string>& names, trainer::SelftestOptions
     const bool needs_gpu =
         *part == trainer::SelftestPart::attention || *part == trainer::SelftestPart::training;
     if (needs_gpu && !options.gpu)
-      throw Error(ExitCode::usage, "--parts", fmt::format("{} compares a GPU", name), "--gpu");
+      throw Error(ExitCode::usage, "--parts", fmt::format("{} compares a GPU", name), "add --gpu");
     options.parts.push_back(*part);
   }
   const bool holds = trainer::selftest(options, stdout);
@@ -185,7 +196,7 @@ void choose_blas_core(char** argv) {
 }
 
 // This command as N ranks on this machine. A specification on stdin is read here, once for all.
-int run_ranks(int ranks, int argc, char** argv, const std::string& spec_from) {
+int run_ranks(int ranks, std::span<const std::string> words, const std::string& spec_from) {
   const trainer::Place place = trainer::place_of(trainer::process_environment);
   if (place.ranks > 1)
     throw Error(
@@ -202,8 +213,7 @@ int run_ranks(int ranks, int argc, char** argv, const std::string& spec_from) {
     read_spec(spec_from);
   }
   std::vector<std::string> command{std::filesystem::read_symlink("/proc/self/exe").string()};
-  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
-  for (std::size_t i = 1; i < words.size(); ++i) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
     const bool is_stdin = spec_from == "-" && (word == "--spec" || word == "--spec=-");
     if (word == "--nproc" || (is_stdin && word == "--spec")) ++i;  // its value goes with it
@@ -213,147 +223,190 @@ int run_ranks(int ranks, int argc, char** argv, const std::string& spec_from) {
   return trainer::run_local_ranks(ranks, command, stop_signal);
 }
 
-int run(int argc, char** argv) {
-  const double start_s = monotonic_seconds();
-  CLI::App app(
-      "Trains one point of a sweep and writes its run log.\n"
-      "Exit codes: 0 done, 10 specification, 11 unsupported setting, 12/13 out of memory, "
-      "14 not finite,\n15 communication, 16 time limit, 17 other device than expected, 18 failed, "
-      "19 log not "
-      "writable "
-      "(docs/exit-codes.md).",
-      "trainer");
+// ---- the command line ----
+
+// An answer is what was asked for; what a run prints is for people alone, its log says all.
+int answered(int code) {
+  if (code == 0) cli::require_printed(ExitCode::failed);
+  return code;
+}
+
+// As written, for one mode or another.
+struct Flags {
   std::string spec;
-  std::string threads = "1";
-  app.add_option("--spec", spec,
-                 "run specification: a file, or - for stdin; else $TESSERA_SPEC holds it")
-      ->type_name("FILE");
-  bool capabilities = false;
-  bool peak = false;
-  std::vector<std::string> pack_files;
-  constexpr int kMostFiles = 1 << 20;
-  app.add_option("--pack-bytes", pack_files,
-                 "pack text files (- is stdin) into the token file OUT, a byte a token")
-      ->type_name("OUT FILE...")
-      ->expected(2, kMostFiles);
-  bool profile = false;
-  app.add_flag("--capabilities", capabilities, "print what this trainer can do, as JSON");
-  app.add_flag("--measure-peak", peak, "print the rate of f32 matrix products here, as JSON");
-  app.add_flag("--profile", profile,
-               "behind the measured steps, measure each operation of three more: a table and the "
-               "run log");
   std::string nproc;
-  app.add_option("--nproc", nproc, "start N ranks of this run on this machine")->type_name("N");
-  bool schedule = false;
-  app.add_flag("--print-schedule", schedule,
-               "print what a step of the specification does, on which stream and after what");
-  bool bench = false;
+  bool profile = false;
+  std::string threads = "1";
+  bool gpu = false;
   bool json = false;
-  app.add_flag("--bench-ops", bench,
-               "measure each operation beside a plain copy and a plain matrix product; sizes of "
-               "--spec's model and microbatch, else of MPT's 125m");
-  app.add_flag("--json", json, "of --bench-ops: JSON on stdout, the table on stderr");
-  bool selftest = false;
   std::vector<std::string> parts;
-  constexpr int kSelftestParts = 4;
-  app.add_flag("--selftest", selftest,
-               "check what the device computes; exit code 18 if something is wrong");
-  app.add_option("--parts", parts,
-                 "of --selftest: attention, operations, training, bits (default: all it has)")
-      ->expected(1, kSelftestParts);
-  bool on_gpu = false;
   bool small = false;
-  app.add_flag("--gpu", on_gpu, "of --selftest and --bench-ops: the GPU instead of the CPU");
-  app.add_flag("--small", small, "of --selftest: small cases alone");
-  int from = 0;
-  app.add_option("--from", from,
-                 "of --selftest with one of --parts attention and operations: number of the first "
-                 "case, as told on stderr");
-  auto* threads_flag = app.add_option(
-      "--threads", threads, "threads of --measure-peak, --bench-ops and --selftest (default 1)");
-  app.set_version_flag("--version", version_line("trainer"));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // --help, --version
-    app.exit(asked);
-    cli::require_printed(ExitCode::failed);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    throw cli::command_line_error(app, error);
-  }
-  cli::refuse_empty_values(app);
-  if (!threads_flag->empty() && !peak && !bench && !selftest)
-    throw Error(ExitCode::usage, "--threads",
-                "goes with --measure-peak, --bench-ops and --selftest",
-                "the run specification says a run's threads");
-  // One question at a time.
-  const std::pair<bool, const char*> questions[] = {{!pack_files.empty(), "--pack-bytes"},
-                                                    {schedule, "--print-schedule"},
-                                                    {bench, "--bench-ops"},
-                                                    {selftest, "--selftest"},
-                                                    {peak, "--measure-peak"},
-                                                    {capabilities, "--capabilities"},
-                                                    {profile, "--profile"}};
-  const char* asked = nullptr;
-  for (const auto& [is_asked, name] : questions) {
-    if (!is_asked) continue;
-    if (asked != nullptr)
-      throw Error(ExitCode::usage, name, fmt::format("does not go with {}", asked),
-                  "one at a time");
-    asked = name;
-  }
-  if (json && !bench) throw Error(ExitCode::usage, "--json", "goes with --bench-ops");
-  if (on_gpu && !bench && !selftest)
-    throw Error(ExitCode::usage, "--gpu", "goes with --selftest and --bench-ops",
-                "the run specification says a run's device");
-  if ((small || !parts.empty()) && !selftest)
-    throw Error(ExitCode::usage, small ? "--small" : "--parts", "goes with --selftest");
-  if (app.count("--from") > 0) {
-    if (from < 1) throw Error(ExitCode::usage, "--from", fmt::format("{}: 1 or more", from));
-    if (!selftest || parts.size() != 1 || (parts[0] != "attention" && parts[0] != "operations"))
-      throw Error(ExitCode::usage, "--from", "goes with --selftest and one part",
-                  "--parts attention or --parts operations");
-  }
-  if (!spec.empty() && (!pack_files.empty() || peak || capabilities || selftest))
-    throw Error(ExitCode::usage, "--spec", fmt::format("does not go with {}", asked));
-  if (!nproc.empty() && asked != nullptr && !profile)
-    throw Error(ExitCode::usage, "--nproc", fmt::format("does not go with {}", asked),
-                "it goes with a run");
-  constexpr std::int64_t kMostLocalRanks = 1024;
-  const auto local_ranks =
-      static_cast<int>(nproc.empty() ? 1 : require_integer(nproc, "--nproc", 1, kMostLocalRanks));
-  if (local_ranks > 1) return run_ranks(local_ranks, argc, argv, spec);
-  // What a run prints is for people alone: its log says all. An answer is what was asked for.
-  const auto answered = [](int code) {
-    if (code == 0) cli::require_printed(ExitCode::failed);
-    return code;
+  std::string from;
+  std::vector<std::string> files;
+};
+
+void declare_spec(cli::Command& command, Flags& flags, const char* help) {
+  command.add_option("--spec", flags.spec, help)->type_name("FILE");
+}
+
+void declare_threads(cli::Command& command, Flags& flags) {
+  command.add_option("--threads", flags.threads, "Compute with N threads (default 1)")
+      ->type_name("N");
+}
+
+void add_selftest(cli::Command& program, Flags& flags, char** argv) {
+  cli::Command& selftest =
+      program.add_verb("selftest", "Check that the device computes what it should");
+  constexpr int kSelftestParts = 4;
+  selftest
+      .add_option("--parts", flags.parts,
+                  "Check only these parts; attention and training need --gpu")
+      ->type_name("attention|operations|training|bits")
+      ->expected(1, kSelftestParts);
+  selftest.add_flag("--gpu", flags.gpu, "Check the GPU instead of the CPU");
+  selftest.add_flag("--small", flags.small, "Check only small cases");
+  selftest
+      .add_option("--from", flags.from,
+                  "Begin with the case of this number, as stderr tells it; with one part alone, "
+                  "attention or operations")
+      ->type_name("N");
+  declare_threads(selftest, flags);
+  selftest.examples = {{"trainer selftest --gpu", "whether this GPU computes what it should"}};
+  selftest.exit_codes = {{ExitCode::ok, "all is as it should be"},
+                         {ExitCode::wrong_device, "no GPU, or one that cannot be used"},
+                         {ExitCode::failed, "something is wrong, or not all was printed"}};
+  selftest.action = [&flags, argv] {
+    choose_blas_core(argv);
+    return answered(check_device(flags.parts, {.gpu = flags.gpu,
+                                               .threads = threads_of(flags.threads),
+                                               .parts = {},
+                                               .small = flags.small,
+                                               .from = first_case(flags.from, flags.parts)}));
   };
-  if (!pack_files.empty()) return answered(pack(pack_files));
-  if (schedule) return answered(print_schedule(read_spec(spec)));
-  choose_blas_core(argv);
-  if (capabilities) {
+}
+
+void add_bench_ops(cli::Command& program, Flags& flags, char** argv) {
+  cli::Command& bench = program.add_verb(
+      "bench-ops", "Measure each operation beside a plain copy and a plain matrix product");
+  declare_spec(
+      bench, flags,
+      "Take the sizes of this specification's model and microbatch; by default MPT's 125m");
+  declare_threads(bench, flags);
+  bench.add_flag("--gpu", flags.gpu, "Measure the GPU instead of the CPU");
+  bench.add_flag("--json", flags.json, "Print JSON on stdout, and the table on stderr");
+  bench.examples = {{"trainer bench-ops --threads 8", "GB/s and FLOP/s of each operation here"}};
+  bench.exit_codes = {{ExitCode::spec, "the specification is wrong"},
+                      {ExitCode::unsupported, "a setting that this trainer or machine cannot do"},
+                      {ExitCode::oom, "out of device memory"},
+                      {ExitCode::host_oom, "out of host memory"},
+                      {ExitCode::wrong_device, "no GPU, or one that cannot be used"}};
+  bench.action = [&flags, argv] {
+    choose_blas_core(argv);
+    trainer::bench({.gpu = flags.gpu,
+                    .threads = threads_of(flags.threads),
+                    .shape = bench_shape(flags.spec),
+                    .json = flags.json},
+                   stdout, flags.json ? stderr : stdout);
+    return answered(0);
+  };
+}
+
+void add_print_schedule(cli::Command& program, Flags& flags) {
+  cli::Command& schedule =
+      program.add_verb("print-schedule", "Print what a step does, on which stream and after what");
+  declare_spec(schedule, flags, "The run: a file, or - for stdin; else $TESSERA_SPEC holds it");
+  schedule.examples = {{"trainer print-schedule --spec run.1.json", "the step of a run"}};
+  schedule.exit_codes = {{ExitCode::spec, "the specification is wrong"}};
+  schedule.action = [&flags] { return answered(print_schedule(read_spec(flags.spec))); };
+}
+
+void add_measure_peak(cli::Command& program, Flags& flags, char** argv) {
+  cli::Command& peak =
+      program.add_verb("measure-peak", "Print the rate of f32 matrix products here, as JSON");
+  declare_threads(peak, flags);
+  peak.examples = {{"trainer measure-peak --threads 8", "what 8 threads reach"}};
+  peak.action = [&flags, argv] {
+    choose_blas_core(argv);
+    return answered(measure_peak(threads_of(flags.threads)));
+  };
+}
+
+void add_capabilities(cli::Command& program, char** argv) {
+  cli::Command& capabilities =
+      program.add_verb("capabilities", "Print what this trainer can do, as JSON");
+  capabilities.examples = {{"trainer capabilities", "devices, precisions, operations, libraries"}};
+  capabilities.action = [argv] {
+    choose_blas_core(argv);
     std::cout << trainer::capabilities_json() << "\n";
     return answered(0);
-  }
-  if (peak) return answered(measure_peak(threads_of(threads)));
-  if (bench) {
-    trainer::bench(
-        {.gpu = on_gpu, .threads = threads_of(threads), .shape = bench_shape(spec), .json = json},
-        stdout, json ? stderr : stdout);
-    return answered(0);
-  }
-  if (selftest) {
-    return answered(check_device(parts, {.gpu = on_gpu,
-                                         .threads = threads_of(threads),
-                                         .parts = {},
-                                         .small = small,
-                                         .from = std::max(from, 1)}));
-  }
+  };
+}
+
+void add_pack_bytes(cli::Command& program, Flags& flags) {
+  cli::Command& packing =
+      program.add_verb("pack-bytes", "Pack text files into a token file, a byte a token");
+  packing
+      .add_option("files", flags.files,
+                  "The token file to write, and the texts to read; - is stdin")
+      ->type_name("OUT FILE...")
+      ->required();
+  packing.examples = {{"trainer pack-bytes corpus.tok *.txt", "257 tokens: bytes, and an end"}};
+  packing.exit_codes = {{ExitCode::usage, "the command line is wrong, or OUT is there already"},
+                        {ExitCode::interrupted, "interrupted; OUT is not written"}};
+  packing.action = [&flags] { return answered(pack(flags.files)); };
+}
+
+int train(const Flags& flags, const std::vector<std::string>& words, char** argv, double start_s) {
+  constexpr std::int64_t kMostLocalRanks = 1024;
+  const auto ranks = static_cast<int>(
+      flags.nproc.empty() ? 1 : require_integer(flags.nproc, "--nproc", 1, kMostLocalRanks));
+  if (ranks > 1) return run_ranks(ranks, words, flags.spec);
+  choose_blas_core(argv);
   catch_signals();
   const trainer::Place place = trainer::place_of(trainer::process_environment);
-  sweep::RunSpec run_spec = read_spec(spec);
-  run_spec.profile = run_spec.profile || profile;
-  return trainer::run_training(run_spec, stop_signal, start_s, place);
+  sweep::RunSpec spec = read_spec(flags.spec);
+  spec.profile = spec.profile || flags.profile;
+  return trainer::run_training(spec, stop_signal, start_s, place);
+}
+
+int run(int argc, char** argv) {
+  const double start_s = monotonic_seconds();
+  const std::vector<std::string> words = cli::words_of(argc, argv);
+  cli::Command program("trainer", "Train one point of a sweep and write its run log");
+  program.details =
+      "submit starts it with the specification of a run. The log goes into the run's folder, or to "
+      "stdout if the specification names none.";
+  Flags flags;
+  declare_spec(program, flags, "The run: a file, or - for stdin; else $TESSERA_SPEC holds it");
+  program.add_option("--nproc", flags.nproc, "Start N ranks of the run on this machine")
+      ->type_name("N");
+  program.add_flag("--profile", flags.profile,
+                   "Measure each operation in three more steps: a table, and in the log");
+  program.examples = {{"trainer --spec run.1.json", "the run of a specification that submit wrote"},
+                      {"trainer --spec run.1.json --nproc 2", "its two ranks on this machine"}};
+  program.shared_exit_codes = {{ExitCode::ok, "done"},
+                               {ExitCode::usage, "the command line is wrong"},
+                               {ExitCode::failed, "another failure, or not all was printed"}};
+  program.exit_codes = {{ExitCode::ok, "all steps done, or ended early as it was told to"},
+                        {ExitCode::spec, "the specification or the rank's variables are wrong"},
+                        {ExitCode::unsupported, "a setting that this trainer or machine cannot do"},
+                        {ExitCode::oom, "out of device memory"},
+                        {ExitCode::host_oom, "out of host memory"},
+                        {ExitCode::nan, "loss or gradient norm is not finite"},
+                        {ExitCode::comm_error, "communication between ranks failed"},
+                        {ExitCode::timeout, "no progress, or the time limit is near"},
+                        {ExitCode::wrong_device, "another device than expected, or one in use"},
+                        {ExitCode::failed, "wrong token file, or another failure"},
+                        {ExitCode::log_not_writable, "the run log cannot be written"}};
+  program.action = [&] { return train(flags, words, argv, start_s); };
+  add_selftest(program, flags, argv);
+  add_bench_ops(program, flags, argv);
+  add_print_schedule(program, flags);
+  add_measure_peak(program, flags, argv);
+  add_capabilities(program, argv);
+  add_pack_bytes(program, flags);
+  cli::add_general_flags(program, cli::CompletionBy::flag);
+  return cli::run_command_line(program, words, ExitCode::failed);
 }
 
 }  // namespace

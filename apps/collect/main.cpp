@@ -18,8 +18,6 @@
 #include "collect/writer_markdown.h"
 #include "collect/writer_mosaic.h"
 #include "lib/base/error.h"
-#include "lib/base/version.h"
-#include "lib/cli/cli_error.h"
 #include "lib/cli/program.h"
 #include "lib/ledger/state.h"
 #include "lib/point/identity.h"
@@ -40,20 +38,22 @@ struct Options {
   std::string workspace;
   std::string gpu_catalogue;
   bool offline = false;
-  std::string by;
   std::string format = "table";
 };
 
 void declare_sources(CLI::App& app, Options& options) {
-  app.add_option("--project", options.project, "Only runs of this project, compared whole");
-  app.add_option("--filters", options.filters, "Only runs whose names hold each of these texts")
+  app.add_option("--project", options.project, "Take only runs of this project, compared whole")
+      ->type_name("NAME");
+  app.add_option("--filters", options.filters,
+                 "Take only runs whose names hold each of these texts")
       ->type_name("TEXT");
   app.add_option("--logs", options.logs,
-                 "Read these log files, and every file below these folders, as logs")
-      ->type_name("PATH");
-  app.add_option("--workspace", options.workspace, "Folder that holds the projects");
+                 "Read these files as logs, and every file below these folders")
+      ->type_name("FILE|DIR");
+  app.add_option("--workspace", options.workspace, "Folder that holds the projects")
+      ->type_name("DIR");
   app.add_option("--gpu-catalogue", options.gpu_catalogue,
-                 "GPUs and peaks to add; they win over those of log and built-in catalogue")
+                 "Add the GPUs and peaks of this file; they win over those of log and catalogue")
       ->type_name("FILE");
   app.add_flag("--offline", options.offline, "Ask no cluster about runs that have not ended");
 }
@@ -190,15 +190,8 @@ std::string name_of_places(const collect::Request& request) {
 }
 
 int run_collect(const Options& options) {
-  if (!options.by.empty()) {
-    throw Error(
-        ExitCode::refused, "--by",
-        fmt::format("'{}' comes later: a row is one point, whatever the build", options.by));
-  }
   const bool mosaic = options.format == "mosaic";
   if (options.format != "table" && !mosaic) {
-    if (options.format == "html")
-      throw Error(ExitCode::refused, "--format", "'html' is not written yet", "table or mosaic");
     throw Error(ExitCode::usage, "--format", fmt::format("unknown value '{}'", options.format),
                 "table or mosaic");
   }
@@ -257,10 +250,6 @@ bool is_id(const std::string& text) {
 }
 
 int run_show(Options options) {
-  if (options.run.empty()) {
-    throw Error(ExitCode::usage, "RUN", "is missing",
-                "collect show and the name, the id or the folder of a run");
-  }
   std::error_code ignored;
   if (options.run.find('/') != std::string::npos && fs::is_directory(options.run, ignored)) {
     options.places.push_back(options.run);
@@ -294,42 +283,51 @@ int run_show(Options options) {
   return static_cast<int>(ExitCode::ok);
 }
 
-int run(int argc, char** argv) {
-  CLI::App app{
-      "Reads the run logs of a project and writes results.csv and results.md with MFU and HFU.",
-      "collect"};
-  app.set_version_flag("--version", version_line("collect"));
+int run(const std::vector<std::string>& words) {
+  cli::Command app("collect", "Make the table of results from the run logs of a project");
+  app.details = "results.csv has every column, results.md the published ones with MFU and HFU.";
   Options options;
-  app.add_option("places", options.places, "A project (default: the last one used), or folders")
+  app.add_option("places", options.places,
+                 "A project (default: the last one used), or folders that hold runs")
       ->type_name("PROJECT|DIR");
+  app.option_defaults()->group("Which runs");
   declare_sources(app, options);
+  app.option_defaults()->group("Results");
   app.add_option("-s,--save-path", options.save_path,
-                 "Stem of the two files, or a folder (default: results/<project>/results)");
-  app.add_flag("-p,--print-results", options.print, "Print the table too");
-  app.add_option("--by", options.by, "A row for each: build (comes later)");
+                 "Stem of the two files, or a folder (default: results/<project>/results)")
+      ->type_name("STEM|DIR");
+  app.add_flag("-p,--print-results", options.print, "Print the table, too");
   app.add_option("--format", options.format,
-                 "Of the files: table, or mosaic (20 columns, rounded down as published)")
-      ->type_name("NAME");
-  CLI::App* show =
-      app.add_subcommand("show", "Specification, log, and the calculation of MFU and HFU of a run");
-  show->add_option("run", options.run, "Name or id of the run, or its folder")->type_name("RUN");
-  declare_sources(*show, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    throw cli::command_line_error(app, error);
-  }
-  cli::refuse_empty_values(app);
-  return show->parsed() ? run_show(options) : run_collect(options);
+                 "Columns of the files: table has all, mosaic the 20 published ones, rounded down "
+                 "as published (default table)")
+      ->type_name("table|mosaic");
+  app.examples = {{"collect", "the last project: results/<project>/results.csv and .md"},
+                  {"collect mpt-h100 --filters 7b s2048 -p", "runs whose names hold both texts"},
+                  {"collect /backup/runs -s out/", "every run below a folder, into out/"}};
+  app.shared_exit_codes = {{ExitCode::ok, "done"},
+                           {ExitCode::internal, "a bug in Tessera: please report it"},
+                           {ExitCode::usage, "the command line is wrong"},
+                           {ExitCode::input, "a file that was read is wrong: a GPU catalogue"},
+                           {ExitCode::empty, "no run found"},
+                           {ExitCode::io, "a file, a folder or stdout cannot be used"}};
+  app.action = [&] { return run_collect(options); };
+  cli::Command& show =
+      app.add_verb("show", "Print a run: specification, log, and how its MFU and HFU are made");
+  show.add_option("run", options.run, "The run's name, its id, or its folder")
+      ->type_name("RUN|DIR")
+      ->required();
+  declare_sources(show, options);
+  show.examples = {{"collect show 1f0c9a3b77de", "a run by its id"}};
+  show.action = [&] { return run_show(options); };
+  cli::add_general_flags(app, cli::CompletionBy::flag);
+  return cli::run_command_line(app, words, ExitCode::io);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   return cli::run_program("collect", ExitCode::internal, [&] {
-    const int code = run(argc, argv);
+    const int code = run(cli::words_of(argc, argv));
     if (code == 0) cli::require_printed(ExitCode::io);
     return code;
   });

@@ -5,10 +5,9 @@
 
 #include "apps/submit/cli/doctor_verb.h"
 #include "apps/submit/cli/init_verb.h"
-#include "apps/submit/cli/run_verbs.h"
-#include "apps/submit/cli/submit_flags.h"
+#include "apps/submit/cli/plan_flags.h"
+#include "apps/submit/cli/project_verbs.h"
 #include "apps/submit/cli/submit_run.h"
-#include "apps/submit/cli/submit_verbs.h"
 #include "apps/submit/plan/make_plan.h"
 #include "apps/submit/plan/plan.h"
 #include "apps/submit/plan/plan_memory.h"
@@ -29,18 +28,7 @@ void require_points(const apps::Plan& plan) {
               drops.empty() ? "the sweep is empty" : drops);
 }
 
-int run_submit(int argc, const char* const* argv) {
-  bool help_shown = false;
-  const apps::SubmitRequest request = apps::parse_submit(argc, argv, help_shown);
-  if (help_shown) return 0;
-  if (request.verb == "status") return apps::run_status(request);
-  if (request.verb == "cancel") return apps::run_cancel(request);
-  if (request.verb == "logs") return apps::run_logs(request);
-  if (request.verb == "rerun") return apps::run_rerun(request);
-  if (request.verb == "doctor") return apps::run_doctor(request);
-  if (request.verb == "rebuild") return apps::run_rebuild(request);
-  if (request.verb == "init") return apps::run_init(request);
-
+int plan_or_submit(const apps::SubmitRequest& request) {
   apps::Plan plan = apps::make_plan(request);
   for (const std::string& warning : request.warnings) fmt::print(stderr, "submit: {}\n", warning);
   for (const std::string& note : plan.expansion.notes) fmt::print(stderr, "submit: {}\n", note);
@@ -79,11 +67,44 @@ int run_submit(int argc, const char* const* argv) {
   return 0;
 }
 
+int run_submit(const std::vector<std::string>& words) {
+  cli::Command submit("submit", "Plan a sweep of training benchmarks, and with --RUN submit it");
+  submit.details =
+      "Give the grid by flags or a sweep file. Without --RUN the plan is printed and nothing "
+      "happens; with it, submit starts the runs that are missing, on this machine or a cluster.";
+  submit.unknown_verb_fix = "give a project with --project, a sweep with --sweep";
+  submit.examples = {
+      {"submit -m cpu-2m -t fp32 --seq_lens 128 256 --batch_sizes 8",
+       "plan two points on this machine; add --RUN to run them"},
+      {"submit --sweep quickstart --RUN", "run what is missing of a sweep file's points"}};
+  submit.exit_codes = {
+      {ExitCode::input, "a file that was read is wrong: sweep, model, GPUs, cluster"},
+      {ExitCode::empty, "no point is left in the plan"},
+      {ExitCode::refused, "understood, but not possible"},
+      {ExitCode::locked, "another submit works on this project"},
+      {ExitCode::conflict, "ledger, identities or workspaces contradict each other"},
+      {ExitCode::runs_failed, "all was done that could be, but not every run ended ok"},
+      {ExitCode::unreachable, "a cluster does not answer, or refused jobs"},
+      {ExitCode::interrupted, "interrupted; the same command goes on"}};
+  submit.shared_exit_codes = {{ExitCode::ok, "done"},
+                              {ExitCode::internal, "a bug in Tessera: please report it"},
+                              {ExitCode::usage, "the command line is wrong"},
+                              {ExitCode::io, "a file, a folder or stdout cannot be used"}};
+  apps::PlanFlags flags;
+  flags.declare(submit);
+  submit.action = [&] { return plan_or_submit(flags.request()); };
+  apps::add_project_verbs(submit);
+  apps::add_init(submit);
+  apps::add_doctor(submit);
+  cli::add_general_flags(submit, cli::CompletionBy::verb);
+  return cli::run_command_line(submit, words, ExitCode::io);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return cli::run_program("submit", ExitCode::internal, [&] {
-    const int code = run_submit(argc, argv);
+    const int code = run_submit(cli::words_of(argc, argv));
     if (code == 0) cli::require_printed(ExitCode::io);
     return code;
   });

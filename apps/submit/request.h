@@ -1,5 +1,4 @@
-// What the command line of submit asks for, as a value: flags and a sweep file's grid, checked and
-// in numbers.
+// A plan and how to submit it, as a value: flags and a sweep file's grid, checked and in numbers.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,7 @@
 namespace tessera::apps {
 
 struct SubmitRequest {
-  std::string verb;                // empty: plan or submit; status, cancel, ...
-  std::vector<std::string> names;  // of a verb: PROJECT, then runs; of init: NAME
-  std::set<std::string> named;     // of rerun, the runs found: these are started and no other
+  std::set<std::string> named;  // of rerun, the runs found: these are started and no other
 
   sweep::Grid grid;
   bool has_sweep = false;
@@ -25,8 +22,7 @@ struct SubmitRequest {
   bool retry_oom = false;
   bool break_lock = false;
   bool profile = false;
-  bool rebuild = false;          // --rebuild, the verb as a flag
-  std::string project;           // "" of a verb: the last one used
+  std::string project;
   std::string only = "missing";  // a name of submit::Only
   std::string workspace;         // empty: decided by state and cluster file
   std::string gpu_catalogue;
@@ -48,14 +44,6 @@ struct SubmitRequest {
   bool json = false;
   bool memory = false;
   bool all_rows = false;
-  bool watch = false;                 // of status
-  bool offline = false;               // of status
-  bool follow = false;                // of logs
-  bool no_jobs = false;               // of doctor
-  int output_attempt = 0;             // of logs; 0: the newest
-  std::int64_t patience_s = 0;        // of doctor, with each node; 0: as it likes
-  std::vector<std::string> clusters;  // of doctor
-  std::string partition;              // of init
 
   std::vector<std::string> warnings;  // one line each, for stderr
   // Given, planned with, but not to be run with yet: "--image: ...". --RUN refuses them.

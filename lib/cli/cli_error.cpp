@@ -4,74 +4,114 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <optional>
+
+#include "lib/cli/command.h"
+#include "lib/cli/describe.h"
+#include "lib/cli/old_spellings.h"
 
 namespace tessera::cli {
 
 namespace {
 
-// "--where", or a positional argument as --help writes it: "RUN".
-std::string shown_name(const CLI::Option& option) {
-  std::string name = option.get_name();
-  if (name.starts_with('-')) return name;
-  const std::string type = option.get_type_name();
-  // "PROJECT" of "PROJECT|DIR".
-  if (!type.empty() && type != "TEXT") return type.substr(0, type.find('|'));
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
-  return name;
-}
-
-// `app` and the subcommands that were used, innermost last.
-std::vector<const CLI::App*> used(const CLI::App& app) {
-  std::vector<const CLI::App*> apps{&app};
-  for (std::size_t i = 0; i < apps.size(); ++i) {
-    for (const CLI::App* command : apps[i]->get_subcommands()) apps.push_back(command);
-  }
-  return apps;
+// `program`, and the verb that was used.
+std::vector<const CLI::App*> used(const CLI::App& program) {
+  std::vector<const CLI::App*> commands{&program};
+  for (const CLI::App* verb : program.get_subcommands()) commands.push_back(verb);
+  return commands;
 }
 
 // The option that CLI11 names before the colon.
-std::string option_named(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* each : used(app)) {
-    for (const CLI::Option* option : each->get_options()) {
+std::string option_named(const CLI::App& program, const std::string& name) {
+  for (const CLI::App* command : used(program)) {
+    for (const CLI::Option* option : command->get_options()) {
       if (option->get_name() == name) return shown_name(*option);
     }
   }
   return name;
 }
 
-std::vector<std::string> all_flags(const CLI::App& app) {
+// "did you mean X?" for the nearest of what is known, if one is near. One letter is near to all.
+std::optional<std::string> near(const std::string& given, const std::vector<std::string>& known) {
+  constexpr std::size_t kLetter = 2;  // with its dash
+  if (given.size() <= kLetter) return std::nullopt;
+  return did_you_mean(given, known);
+}
+
+std::string see_help(const CLI::App& command, const char* what) {
+  return fmt::format("{} --help lists {}", full_name(command), what);
+}
+
+// Flags of `command` as they are typed behind `prefix`.
+std::vector<std::string> typed_flags(const CLI::App& command, const std::string& prefix) {
   std::vector<std::string> flags;
-  for (const CLI::App* each : used(app)) {
-    for (const CLI::Option* option : each->get_options()) {
-      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-      for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
-    }
+  for (const CLI::Option* option : flags_of(command)) {
+    for (const std::string& name : flag_names(*option)) flags.push_back(prefix + name);
   }
   return flags;
 }
 
-Error unexpected(const CLI::App& app) {
-  std::vector<std::string> extras = app.remaining(true);
-  if (extras.empty()) return {ExitCode::usage, "", "an argument was not expected"};
-  const auto flag = std::ranges::find_if(extras, [](const auto& e) { return e.starts_with('-'); });
-  const std::string given = flag == extras.end() ? extras.front() : *flag;
-  if (flag == extras.end()) return {ExitCode::usage, given, "is not expected here"};
-  const std::vector<std::string> flags = all_flags(app);
-  const auto near = std::ranges::min_element(
-      flags, {}, [&](const std::string& known) { return edit_distance(given, known); });
-  const bool is_near = near != flags.end() && given.size() > 3 && edit_distance(given, *near) <= 2;
-  return {ExitCode::usage, given, "is no flag",
-          is_near ? fmt::format("did you mean {}?", *near) : "--help lists them"};
+Error unknown_flag(const CLI::App& program, const std::string& given) {
+  const CLI::App& command = *used(program).back();
+  const std::string name = full_name(command);
+  const std::string other_command = fmt::format("does not go with {}", name);
+  if (const OldSpelling* row = find_old_spelling(program.get_name(), given)) {
+    return {ExitCode::usage, given, other_command,
+            fmt::format("write {} {}", program.get_name(), row->now)};
+  }
+  std::vector<const CLI::App*> others = verbs_of(program);
+  others.insert(others.begin(), &program);
+  std::erase(others, &command);
+  for (const CLI::App* other : others) {
+    if (other->get_option_no_throw(given) == nullptr) continue;
+    return {ExitCode::usage, given, other_command,
+            other == &program ? fmt::format("leave it out; {}", see_help(command, "what does"))
+                              : fmt::format("write {} {}", full_name(*other), given)};
+  }
+  const std::string unknown = fmt::format("is no flag of {}", name);
+  std::optional<std::string> fix = near(given, typed_flags(command, ""));
+  for (const CLI::App* other : others) {
+    const std::string prefix = full_name(*other) + " ";
+    if (!fix && near(given, typed_flags(*other, "")))
+      fix = near(prefix + given, typed_flags(*other, prefix));
+  }
+  return {ExitCode::usage, given, unknown, fix.value_or(see_help(command, "them"))};
+}
+
+Error unknown_word(const CLI::App& program, const std::string& word) {
+  const std::string given = word.empty() ? "''" : word;
+  const CLI::App& command = *used(program).back();
+  const std::vector<const CLI::App*> verbs = verbs_of(command);
+  if (verbs.empty()) {
+    return {ExitCode::usage, given, fmt::format("is too much for {}", full_name(command)),
+            "leave it out"};
+  }
+  std::vector<std::string> known;
+  for (const CLI::App* verb : verbs) known.push_back(verb->get_name());
+  const auto* described = dynamic_cast<const Command*>(&command);
+  const std::string other = described == nullptr || described->unknown_verb_fix.empty()
+                                ? see_help(command, "them")
+                                : described->unknown_verb_fix;
+  return {ExitCode::usage, given, fmt::format("is no verb of {}", full_name(command)),
+          near(given, known).value_or(other)};
+}
+
+Error unexpected(const CLI::App& program) {
+  std::vector<std::string> extras = program.remaining(true);
+  std::erase(extras, "--");
+  const auto flag = std::ranges::find_if(extras, is_flag);
+  if (flag != extras.end()) return unknown_flag(program, flag->substr(0, flag->find('=')));
+  return unknown_word(program, extras.empty() ? "--" : extras.front());
 }
 
 }  // namespace
 
-Error command_line_error(const CLI::App& app, const CLI::ParseError& fault) {
+Error command_line_error(const CLI::App& program, const CLI::ParseError& fault) {
   const std::string text = fault.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&fault) != nullptr) return unexpected(app);
+  if (dynamic_cast<const CLI::ExtrasError*>(&fault) != nullptr) return unexpected(program);
   const std::size_t colon = text.find(": ");
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&fault) != nullptr && colon != std::string::npos) {
-    const std::string name = option_named(app, text.substr(0, colon));
+    const std::string name = option_named(program, text.substr(0, colon));
     // CLI11 tells the counts by its text alone: "X: At Most 1 required but received 2".
     constexpr std::string_view kReceived = "received ";
     const std::size_t received = text.rfind(kReceived);
@@ -86,26 +126,19 @@ Error command_line_error(const CLI::App& app, const CLI::ParseError& fault) {
   }
   constexpr std::string_view kRequired = " is required";
   if (dynamic_cast<const CLI::RequiredError*>(&fault) != nullptr && text.ends_with(kRequired)) {
-    return {ExitCode::usage, option_named(app, text.substr(0, text.size() - kRequired.size())),
-            "is missing"};
+    return {ExitCode::usage, option_named(program, text.substr(0, text.size() - kRequired.size())),
+            "is missing", fmt::format("write {}", usage(*used(program).back()))};
   }
-  return {ExitCode::usage, "", text, "--help lists the flags"};
+  return {ExitCode::usage, "", text, see_help(*used(program).back(), "the flags")};
 }
 
-void refuse_empty(const CLI::App& app, const std::string& flag) {
-  for (const CLI::App* each : used(app)) {
-    const CLI::Option* option = each->get_option_no_throw(flag);
-    if (option == nullptr || option->count() == 0) continue;
-    if (std::ranges::any_of(option->results(), &std::string::empty))
-      throw Error(ExitCode::usage, shown_name(*option), "is empty");
-  }
-}
-
-void refuse_empty_values(const CLI::App& app) {
-  for (const CLI::App* each : used(app)) {
-    for (const CLI::Option* option : each->get_options()) {
-      // A flag's value is made up by CLI11.
-      if (option->get_items_expected_max() > 0) refuse_empty(app, option->get_name());
+void refuse_empty_values(const CLI::App& program) {
+  for (const CLI::App* command : used(program)) {
+    for (const CLI::Option* option : command->get_options()) {
+      // The value of a switch is made up by CLI11.
+      if (option->count() == 0 || !needs_value(*option)) continue;
+      if (std::ranges::any_of(option->results(), &std::string::empty))
+        throw Error(ExitCode::usage, shown_name(*option), "is empty");
     }
   }
 }

@@ -131,25 +131,10 @@ std::vector<std::string> axis_names() {
   return names;
 }
 
-std::string axes_help() {
-  constexpr std::size_t kIndent = 28;
-  constexpr std::size_t kColumns = 80;
-  std::string help;
-  const auto add = [&](std::string_view name, std::string_view text) {
-    std::string line = fmt::format("  {:<{}}", name, kIndent - 2);
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find(' ', begin), text.size());
-      if (line.size() + end - begin > kColumns) {
-        help += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-        line = std::string(kIndent, ' ');
-      }
-      line += fmt::format("{} ", text.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    help += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  };
-  for (const AxisRow& axis : axes()) add(axis.name, axis.help);
-  add("env.NAME", "environment variable of the run; null: not set");
+std::vector<std::pair<std::string, std::string>> axes_help() {
+  std::vector<std::pair<std::string, std::string>> help;
+  for (const AxisRow& axis : axes()) help.emplace_back(axis.name, axis.help);
+  help.emplace_back("env.NAME", "environment variable of the run; null: not set");
   return help;
 }
 

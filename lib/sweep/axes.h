@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,8 +46,8 @@ enum class AxisType : std::uint8_t { number, text, boolean, batch };
 // Nothing if there is no such axis. "env.NAME" is an axis for every NAME of letters, digits and _.
 std::optional<AxisType> axis_type(std::string_view key);
 std::vector<std::string> axis_names();  // without env.NAME
-// What each axis is and takes, for --help, within 80 columns.
-std::string axes_help();
+// Each axis with what it is and takes, for help.
+std::vector<std::pair<std::string, std::string>> axes_help();
 
 // Error(input) at `where` with the nearest name if `key` is no axis.
 void require_axis(std::string_view key, const std::string& where);

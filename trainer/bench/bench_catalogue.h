@@ -1,5 +1,5 @@
 // One operation of each kind, of the sizes that a decoder's block and head give it, on data of its
-// own: what `trainer --bench-ops` measures.
+// own: what `trainer bench-ops` measures.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // How fast each operation runs on a device, beside a plain copy and a plain matrix product:
-// `trainer --bench-ops`.
+// `trainer bench-ops`.
 #pragma once
 
 #include <cstdio>

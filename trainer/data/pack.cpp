@@ -141,7 +141,7 @@ Packed pack_bytes(const fs::path& out, std::span<const std::string> inputs, std:
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(out, ignored))) is_there(out);
   if (out.extension() == ".u16" || out.extension() == ".u32") {
-    throw Error(ExitCode::usage, "--pack-bytes",
+    throw Error(ExitCode::usage, "OUT",
                 fmt::format("{}: a file of this ending is read as raw tokens, without a header",
                             out.string()),
                 "another ending: corpus.tok");

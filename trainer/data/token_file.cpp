@@ -158,7 +158,7 @@ TokenFile::TokenFile(fs::path path)
   } else {
     if (!has_header || !is_ours(header)) {
       fault(path_, "is no token file",
-            "trainer --pack-bytes makes one of text; raw ids are named .u16 or .u32");
+            "trainer pack-bytes makes one of text; raw ids are named .u16 or .u32");
     }
     layout_ = layout_of(path_, header);
     begin_ = kTokenHeaderBytes;

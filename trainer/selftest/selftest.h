@@ -1,4 +1,4 @@
-// Whether a device computes here what it should: `trainer --selftest`. For a machine that one does
+// Whether a device computes here what it should: `trainer selftest`. For a machine that one does
 // not know, and the first thing to run on a new GPU.
 #pragma once
 

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cstdio>
 #include <map>
+#include <memory>
 
 #include "apps/submit/cli/interrupts.h"
 #include "apps/submit/cli/progress.h"
+#include "apps/submit/cli/submission_flags.h"
 #include "apps/submit/project/doctor.h"
 #include "lib/base/command.h"
 #include "lib/base/error.h"
@@ -22,6 +24,15 @@ namespace {
 
 using submit::Finding;
 using Level = Finding::Level;
+
+struct DoctorRequest {
+  std::vector<std::string> names;
+  std::vector<std::string> clusters;  // by -c
+  bool no_jobs = false;
+  std::int64_t patience_s = 0;  // with each node; 0: as it likes
+  std::string workspace;
+  std::string gpu_catalogue;
+};
 
 const char* word(Level level) {
   switch (level) {
@@ -52,13 +63,13 @@ std::string own_version() {
   return result.exit_code == 0 ? result.out.substr(0, result.out.find('\n')) : "";
 }
 
-}  // namespace
-
-int run_doctor(const SubmitRequest& request) {
+// Prints the findings as they come. 0: nothing is to be mended; Error(refused) if something is,
+// Error(unreachable) if something could not be asked, Error(interrupted).
+int run_doctor(const DoctorRequest& request) {
   std::vector<std::string> names = request.clusters;
   names.insert(names.end(), request.names.begin(), request.names.end());
   if (names.empty())
-    throw Error(ExitCode::usage, "submit doctor", "which cluster?", "write submit doctor -c NAME");
+    throw Error(ExitCode::usage, "submit doctor", "which cluster?", "write submit doctor NAME");
   const std::atomic<bool>& interrupted = catch_interrupts();
   std::map<Level, int> counts;
   std::vector<cluster::Cluster> clusters;
@@ -99,6 +110,34 @@ int run_doctor(const SubmitRequest& request) {
   }
   fmt::print("Nothing to mend.{}\n", request.no_jobs ? " Nodes were not asked: --no-jobs." : "");
   return 0;
+}
+
+}  // namespace
+
+void add_doctor(cli::Command& submit) {
+  const auto request = std::make_shared<DoctorRequest>();
+  const auto patience = std::make_shared<std::string>();
+  cli::Command& doctor =
+      submit.add_verb("doctor", "Check clusters against their files, and say what to change");
+  doctor.add_option("names", request->names, "Clusters: names or files")->type_name("NAME|FILE");
+  doctor.add_option("-c,--clusters", request->clusters, "Clusters, likewise")
+      ->type_name("NAME|FILE");
+  doctor.add_flag("--no-jobs", request->no_jobs, "Send no job to a node");
+  doctor.add_option("--patience", *patience, "Wait this long for each node (default 2m)")
+      ->type_name("TIME");
+  declare_workspace(doctor, request->workspace);
+  declare_catalogue(doctor, request->gpu_catalogue);
+  doctor.examples = {{"submit doctor hgx", "ask Slurm and a node of each kind"},
+                     {"submit doctor local", "check this machine"}};
+  doctor.exit_codes = {{ExitCode::ok, "nothing is to be mended"},
+                       {ExitCode::input, "a cluster file is wrong"},
+                       {ExitCode::refused, "something is to be mended"},
+                       {ExitCode::unreachable, "something could not be found out"},
+                       {ExitCode::interrupted, "interrupted"}};
+  doctor.action = [request, patience] {
+    request->patience_s = duration_s(*patience, "--patience").value_or(0);
+    return run_doctor(*request);
+  };
 }
 
 }  // namespace tessera::apps

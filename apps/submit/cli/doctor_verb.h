@@ -1,12 +1,10 @@
-// submit doctor: whether clusters are as their files say.
+// `submit doctor NAME...`: whether clusters are as their files say.
 #pragma once
 
-#include "apps/submit/request.h"
+#include "lib/cli/command.h"
 
 namespace tessera::apps {
 
-// Prints the findings as they come. 0: nothing is to be mended; Error(refused) if something is,
-// Error(unreachable) if something could not be asked, Error(interrupted).
-int run_doctor(const SubmitRequest& request);
+void add_doctor(cli::Command& submit);
 
 }  // namespace tessera::apps

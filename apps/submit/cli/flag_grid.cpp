@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/submit/cli/foundry_flags.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
 #include "lib/point/data_path.h"
@@ -198,6 +199,10 @@ void add_forced(const GridFlags& flags, Grid& grid) {
     const auto [key, value] = key_and_value(text, "--set");
     force(key, value, "--set");
   }
+  const char* offload = "--activation_cpu_offload";
+  if (!flags.cpu_offload.empty())
+    force("activation_cpu_offload", foundry_bool(flags.cpu_offload, offload) ? "true" : "false",
+          offload);
 }
 
 Block block_of(const GridFlags& flags) {

@@ -31,6 +31,7 @@ struct GridFlags {
   std::string steps;
   std::string warmup;
   bool exact_steps = false;
+  std::string cpu_offload;  // a boolean as llm-foundry writes it
 };
 
 // The sweep file with the flags that may stand beside it, or the product of the flags.

@@ -13,28 +13,61 @@ namespace tessera::apps {
 
 namespace {
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
+enum class Taken : std::uint8_t { one_value, never, ignored };
 
-void only_true(const std::string& text, const std::string& flag, std::string_view reason) {
-  if (!text.empty() && !foundry_bool(text, flag))
-    throw Error(ExitCode::refused, flag, fmt::format("cannot be turned off: {}", reason));
-}
+struct FoundryFlag {
+  const char* name;
+  const char* type;  // a boolean may stand without its value
+  Taken taken;
+  const char* value;  // that is taken
+  const char* why;
+};
 
-void only_value(const std::string& text, const std::string& flag, std::string_view done,
-                std::string_view reason) {
-  if (!text.empty() && text != done) {
-    throw Error(ExitCode::refused, flag, fmt::format("'{}' is not done: {}", text, reason),
-                fmt::format("leave it out or give {}", done));
+constexpr const char* kBoolean = "true|false";
+constexpr const char* kNumber = "N";
+
+constexpr FoundryFlag kFoundryFlags[] = {
+    {"--fsdp_config_limit_all_gathers", kBoolean, Taken::one_value, "true",
+     "memory is planned for two gathered blocks at most"},
+    {"--fsdp_config_forward_prefetch", kBoolean, Taken::one_value, "true",
+     "the schedule always gathers the next block early"},
+    {"--fsdp_config_backward_prefetch", "NAME", Taken::one_value, "BACKWARD_PRE",
+     "the schedule gathers before the block that needs it"},
+    {"--attn_impl", "NAME", Taken::one_value, "flash", "attention is always fused and exact"},
+    {"--pad_vocab_multiple", kNumber, Taken::one_value, "128",
+     "the engine pads the vocabulary to 128 rows in memory, never in a formula"},
+    {"--data_remote", "URL", Taken::never, "", "data is synthetic or a token file"},
+    {"--wandb", kBoolean, Taken::ignored, "", "run logs are files in the workspace"},
+    {"--git_branch", "NAME", Taken::ignored, "", "the trainer beside submit runs"},
+    {"--git_commit", "NAME", Taken::ignored, "", "the trainer beside submit runs"},
+    {"--priority", "NAME", Taken::ignored, "", "no cluster that has priorities can run yet"},
+    {"--image", "NAME", Taken::ignored, "", "planning needs none"},
+};
+
+std::string help_of(const FoundryFlag& flag) {
+  switch (flag.taken) {
+    case Taken::one_value:
+      return fmt::format("Only {}: {}", flag.value, flag.why);
+    case Taken::never:
+      return fmt::format("Refused: {}", flag.why);
+    case Taken::ignored:
+      break;
   }
+  return fmt::format("Ignored: {}", flag.why);
+}
+
+// In the words of the table, so that "1" is "true" and "0128" no number.
+std::string normal(const FoundryFlag& flag, const std::string& text) {
+  if (flag.type == kBoolean) return foundry_bool(text, flag.name) ? "true" : "false";
+  if (flag.type == kNumber) return std::to_string(require_integer(text, flag.name, 1, 65536));
+  return text;
 }
 
 }  // namespace
 
 bool foundry_bool(const std::string& text, const std::string& flag) {
-  const std::string word = lower(text);
+  std::string word = text;
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const char* yes : {"true", "t", "1", "yes", "y"}) {
     if (word == yes) return true;
   }
@@ -46,52 +79,32 @@ bool foundry_bool(const std::string& text, const std::string& flag) {
 }
 
 void declare_foundry(CLI::App& app, FoundryFlags& flags) {
-  const char* group = "llm-foundry's (taken where they name what is done anyway)";
-  const auto boolean = [&](const char* name, std::string& target) {
-    app.add_option(name, target)->expected(0, 1)->group(group);
-  };
-  boolean("--fsdp_config_limit_all_gathers", flags.limit_all_gathers);
-  boolean("--fsdp_config_forward_prefetch", flags.forward_prefetch);
-  app.add_option("--fsdp_config_backward_prefetch", flags.backward_prefetch)->group(group);
-  boolean("--activation_cpu_offload", flags.cpu_offload);
-  app.add_option("--attn_impl", flags.attn_impl)->group(group);
-  app.add_option("--pad_vocab_multiple", flags.pad_vocab_multiple)->group(group);
-  app.add_option("--data_remote", flags.data_remote)->group(group);
-  app.add_option("--image", flags.image)->group(group);
-  app.add_option("--priority", flags.priority)->group(group);
-  boolean("--wandb", flags.wandb);
-  app.add_option("--git_branch", flags.git_branch)->group(group);
-  app.add_option("--git_commit", flags.git_commit)->group(group);
+  for (const FoundryFlag& flag : kFoundryFlags) {
+    CLI::Option* option = app.add_option(flag.name, flags[flag.name], help_of(flag));
+    option->type_name(flag.type)->group(
+        "llm-foundry's flags, taken where they name what is done anyway");
+    if (flag.type == kBoolean) option->expected(0, 1)->default_str("true");
+  }
 }
 
 void check_foundry(const FoundryFlags& flags, SubmitRequest& request) {
-  only_true(flags.limit_all_gathers, "--fsdp_config_limit_all_gathers",
-            "memory is planned for two gathered blocks at most");
-  only_true(flags.forward_prefetch, "--fsdp_config_forward_prefetch",
-            "the schedule always gathers the next block early");
-  only_value(flags.backward_prefetch, "--fsdp_config_backward_prefetch", "BACKWARD_PRE",
-             "the schedule gathers before the block that needs it");
-  only_value(flags.attn_impl, "--attn_impl", "flash", "attention is always fused and exact");
-  if (!flags.pad_vocab_multiple.empty()) {
-    const auto multiple =
-        require_integer(flags.pad_vocab_multiple, "--pad_vocab_multiple", 1, 65536);
-    only_value(std::to_string(multiple), "--pad_vocab_multiple", "128",
-               "the engine pads the vocabulary to 128 rows in memory, never in a formula");
+  for (const FoundryFlag& flag : kFoundryFlags) {
+    const auto given = flags.find(flag.name);
+    if (given == flags.end() || given->second.empty()) continue;
+    const std::string value = normal(flag, given->second);
+    if (flag.taken == Taken::never)
+      throw Error(ExitCode::refused, flag.name, flag.why, "leave it out, or give --set data=FILE");
+    if (flag.taken == Taken::ignored) {
+      request.warnings.push_back(fmt::format("{}: ignored, {}", flag.name, flag.why));
+    } else if (value != flag.value) {
+      const std::string what =
+          flag.type == kBoolean ? "cannot be turned off" : fmt::format("'{}' is not done", value);
+      throw Error(ExitCode::refused, flag.name, fmt::format("{}: {}", what, flag.why),
+                  fmt::format("leave it out or give {}", flag.value));
+    }
   }
-  if (!flags.data_remote.empty()) {
-    throw Error(ExitCode::refused, "--data_remote", "data is synthetic or a token file",
-                "leave it out, or give --set data=FILE");
-  }
-  const auto ignored = [&](const std::string& value, const char* flag, const char* reason) {
-    if (!value.empty()) request.warnings.push_back(fmt::format("{}: ignored, {}", flag, reason));
-  };
-  if (!flags.wandb.empty()) foundry_bool(flags.wandb, "--wandb");
-  ignored(flags.wandb, "--wandb", "run logs are files in the workspace");
-  ignored(flags.git_branch, "--git_branch", "the trainer beside submit runs");
-  ignored(flags.git_commit, "--git_commit", "the trainer beside submit runs");
-  ignored(flags.priority, "--priority", "no cluster that has priorities can run yet");
-  ignored(flags.image, "--image", "planning needs none");
-  if (!flags.image.empty())
+  const auto image = flags.find("--image");
+  if (image != flags.end() && !image->second.empty())
     request.not_runnable.emplace_back("--image: runs in containers come with the clusters");
 }
 

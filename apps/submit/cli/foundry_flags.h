@@ -1,7 +1,9 @@
 // llm-foundry's flags that set what this engine does anyway: taken where they name that, refused
-// with the reason where they name another thing.
+// with the reason where they name another thing, ignored with a warning where nothing here depends
+// on them.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "apps/submit/request.h"
@@ -12,20 +14,7 @@ class App;
 
 namespace tessera::apps {
 
-struct FoundryFlags {
-  std::string limit_all_gathers;
-  std::string forward_prefetch;
-  std::string backward_prefetch;
-  std::string attn_impl;
-  std::string pad_vocab_multiple;
-  std::string cpu_offload;
-  std::string data_remote;
-  std::string image;
-  std::string priority;
-  std::string wandb;
-  std::string git_branch;
-  std::string git_commit;
-};
+using FoundryFlags = std::map<std::string, std::string>;  // as given, by flag
 
 void declare_foundry(CLI::App& app, FoundryFlags& flags);
 

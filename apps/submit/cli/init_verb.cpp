@@ -7,7 +7,9 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 
+#include "apps/submit/cli/submission_flags.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/tree.h"
@@ -27,16 +29,16 @@ namespace {
 
 constexpr const char* kVerb = "submit init";
 
+struct InitRequest {
+  std::string name;
+  std::string partition;
+  std::string workspace;
+  std::string gpu_catalogue;
+};
+
 // It is a file's name, stands in tables, and `-c a,b` would be two.
-std::string cluster_name(const SubmitRequest& request) {
-  if (!request.project.empty())
-    throw Error(ExitCode::usage, "--project", "does not go with the verb init");
-  if (request.names.empty())
-    throw Error(ExitCode::usage, kVerb, "what shall the cluster be called?",
-                "write submit init NAME, then -c NAME names it");
-  if (request.names.size() > 1)
-    throw Error(ExitCode::usage, request.names[1], "init takes one name", "leave it out");
-  const std::string& name = request.names.front();
+std::string cluster_name(const InitRequest& request) {
+  const std::string& name = request.name;
   const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0; };
   const bool fits =
       !name.empty() && is_letter(static_cast<unsigned char>(name.front())) &&
@@ -53,7 +55,7 @@ std::string cluster_name(const SubmitRequest& request) {
   return name;
 }
 
-fs::path workspace_of(const SubmitRequest& request) {
+fs::path workspace_of(const InitRequest& request) {
   fs::path folder = request.workspace;
   const char* variable = std::getenv("TESSERA_WORKSPACE");
   if (folder.empty() && variable != nullptr) folder = variable;
@@ -62,9 +64,10 @@ fs::path workspace_of(const SubmitRequest& request) {
   return folder.has_filename() ? folder : folder.parent_path();
 }
 
-}  // namespace
-
-int run_init(const SubmitRequest& request) {
+// Writes NAME.yaml into the user's cluster files and prints what comes next; returns the exit code.
+// Error(usage) for a name that is none of a cluster file or a partition that is not there,
+// Error(conflict) if there is such a file, Error(unreachable) if Slurm does not answer.
+int run_init(const InitRequest& request) {
   const std::string name = cluster_name(request);
   const fs::path folder = cluster::user_cluster_folder();
   if (folder.empty())
@@ -105,6 +108,28 @@ int run_init(const SubmitRequest& request) {
       "--microbatch_size 1 -t fp32 -c {} --gpu_types cpu --set threads=1\n",
       file.string(), name, name);
   return 0;
+}
+
+}  // namespace
+
+void add_init(cli::Command& submit) {
+  const auto request = std::make_shared<InitRequest>();
+  cli::Command& init = submit.add_verb("init", "Write the cluster file of this Slurm cluster");
+  init.details =
+      "Slurm is asked for its partitions, GPUs and limits. The file goes to your cluster files, "
+      "~/.config/tessera/clusters; -c NAME then names the cluster.";
+  init.add_option("name", request->name, "What to call the cluster")->type_name("NAME")->required();
+  init.add_option("--partition", request->partition,
+                  "Write the file for this partition; by default Slurm's own default, or the one "
+                  "with most GPU nodes")
+      ->type_name("NAME");
+  declare_workspace(init, request->workspace);
+  declare_catalogue(init, request->gpu_catalogue);
+  init.examples = {{"submit init hgx && submit doctor hgx", "write hgx.yaml, then check it"}};
+  init.exit_codes = {{ExitCode::refused, "Slurm shows no partition"},
+                     {ExitCode::conflict, "the cluster file is there already"},
+                     {ExitCode::unreachable, "Slurm does not answer"}};
+  init.action = [request] { return run_init(*request); };
 }
 
 }  // namespace tessera::apps

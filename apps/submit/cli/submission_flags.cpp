@@ -23,85 +23,78 @@ double positive(const std::string& text, const char* flag) {
   return *number;
 }
 
-std::int64_t duration(const std::string& text, const char* flag) {
-  const auto seconds = sweep::parse_duration(text);
-  if (!seconds)
-    throw Error(ExitCode::usage, flag, fmt::format("'{}' is no duration", text),
-                sweep::kDurationFix);
-  return *seconds;
-}
-
 void whole(const std::string& text, const char* flag, std::int64_t most, int& target) {
   if (!text.empty()) target = static_cast<int>(require_integer(text, flag, 1, most));
+}
+
+// Each flag is declared once, for the groups of submit and for the short list of a verb.
+class Declarations {
+ public:
+  explicit Declarations(CLI::App& app) : app_(app) {}
+
+  void begin_group(const char* group) { app_.option_defaults()->group(group); }
+  void text(const char* name, const char* type, std::string& target, const char* help) {
+    app_.add_option(name, target, help)->type_name(type);
+  }
+  void flag(const char* name, bool& target, const char* help) { app_.add_flag(name, target, help); }
+
+ private:
+  CLI::App& app_;
+};
+
+void declare_time(Declarations& declare, std::string& time) {
+  declare.text("--time", "TIME|auto", time, "Give each run this time limit: 30m (default auto)");
+}
+
+void declare_waiting(Declarations& declare, SubmitRequest& request) {
+  declare.flag("--wait", request.wait, "Stay until all runs have ended");
+  declare.flag("--detach", request.detach, "Go on in the background where it would stay");
+}
+
+void declare_profile(Declarations& declare, SubmitRequest& request) {
+  declare.flag("--profile", request.profile,
+               "Measure each operation in three more steps; collect show prints the result");
 }
 
 }  // namespace
 
 void declare_submission(CLI::App& app, SubmitRequest& request, SubmissionFlags& flags) {
-  const char* group = "Submission";
-  app.add_option("--project", request.project, "name that runs and results share")->group(group);
-  app.add_flag("--RUN", request.run, "submit; without it the plan is printed")->group(group);
-  app.add_option("--only", request.only,
-                 "missing (default), failed, oom, unknown, stale (of another build), all")
-      ->group(group);
-  app.add_flag("--force", request.force, "also runs of which nobody knows how they ended")
-      ->group(group);
-  app.add_option("--attempts", flags.attempts, "pass over runs that had as many attempts")
-      ->group(group);
-  app.add_flag("--retry-oom", request.retry_oom,
-               "run what is out of memory again with half the microbatch")
-      ->group(group);
-  app.add_option("--repeats", flags.repeats, "runs of each point")->group(group);
-  app.add_option("--workspace", request.workspace, "folder for runs")->group(group);
-  app.add_option("--gpu-catalogue", request.gpu_catalogue, "file that adds GPUs")->group(group);
-  app.add_flag("--break-lock", request.break_lock, "take over the lock of a dead submit")
-      ->group(group);
-  app.add_flag("--rebuild", request.rebuild, "as the verb rebuild")->group(group);
-  app.add_flag("--profile", request.profile,
-               "measure each operation of three more steps of a run: collect show, and its output")
-      ->group(group);
+  Declarations declare(app);
+  declare.begin_group("Runs");
+  declare.flag("--RUN", request.run, "Submit; without it only the plan is printed");
+  declare.text("--project", "NAME", request.project,
+               "Name that runs and results share (default: the sweep file's, else tput)");
+  declare.text("--only", "missing|failed|oom|unknown|stale|all", request.only,
+               "Runs to start (default missing: never run or cut short); stale: of another build");
+  declare.flag("--force", request.force, "Rerun also runs whose outcome is unknown");
+  declare.text("--attempts", "N", flags.attempts, "Skip runs that already had N attempts");
+  declare.flag("--retry-oom", request.retry_oom,
+               "Run what runs out of memory again with half the microbatch");
+  declare.text("--repeats", "N", flags.repeats, "Run each point N times (default 1)");
+  declare_profile(declare, request);
+  declare_workspace(app, request.workspace);
+  declare_catalogue(app, request.gpu_catalogue);
+  declare_break_lock(app, request.break_lock);
 
-  const char* jobs = "Jobs";
-  app.add_option("--max-parallel", flags.max_parallel, "runs at once on this machine")->group(jobs);
-  app.add_option("--max-in-flight", flags.max_in_flight, "jobs on a cluster at once")->group(jobs);
-  app.add_option("--pack", flags.pack, "runs of one shape in allocations of so long: 2h")
-      ->group(jobs);
-  app.add_option("--time", flags.time, "time limit of a run: 30m, or auto (default)")->group(jobs);
-  app.add_option("--max-gpu-hours", flags.max_gpu_hours, "refuse a plan that takes more")
-      ->group(jobs);
-  app.add_option("--rate", flags.rate, "jobs handed over a second, at most")->group(jobs);
-  app.add_option("--max-failures", flags.max_failures,
-                 "refused jobs after which no more are handed over (default 3)")
-      ->group(jobs);
-  app.add_flag("--wait", request.wait, "stay until all runs have ended")->group(jobs);
-  app.add_flag("--detach", request.detach, "where it stays: go on in the background")->group(jobs);
+  declare.begin_group("Jobs");
+  declare.text("--max-parallel", "N", flags.max_parallel, "Run at most N at once on this machine");
+  declare.text("--max-in-flight", "N", flags.max_in_flight, "Keep at most N jobs on a cluster");
+  declare.text("--pack", "TIME", flags.pack,
+               "Put runs of one shape into shared allocations of this length: 2h");
+  declare_time(declare, flags.time);
+  declare.text("--max-gpu-hours", "N", flags.max_gpu_hours, "Refuse a plan that takes more");
+  declare.text("--rate", "N", flags.rate, "Hand over at most N jobs a second");
+  declare.text("--max-failures", "N", flags.max_failures,
+               "Stop handing over after N refused jobs (default 3)");
+  declare_waiting(declare, request);
 
-  app.add_option("--partition", request.partition,
-                 "of init: the one that the cluster file is for (default: Slurm's, or the one with "
-                 "most GPU nodes)")
-      ->group(jobs);
-
-  const char* print = "What is printed";
-  app.add_flag("--all", request.all_rows, "every point of the plan, every run of status")
-      ->group(print);
-  app.add_flag("--memory", request.memory, "what the plan's points need of device memory")
-      ->group(print);
-  app.add_flag("--json", request.json, "the plan as JSON")->group(print);
-  app.add_option("--render", request.render,
-                 "write the scripts and specifications of the plan's jobs into a folder")
-      ->group(print);
-  app.add_flag("--check", request.check, "ask the cluster whether it would take the jobs")
-      ->group(print);
-  app.add_flag("--watch", request.watch, "of status: print it again until all have ended")
-      ->group(print);
-  app.add_flag("--offline", request.offline, "of status: ask no cluster")->group(print);
-  app.add_flag("-f,--follow", request.follow, "of logs: go on until the run has ended")
-      ->group(print);
-  app.add_option("--attempt", flags.attempt, "of logs: which one (default the newest)")
-      ->group(print);
-  app.add_flag("--no-jobs", request.no_jobs, "of doctor: send no job to a node")->group(print);
-  app.add_option("--patience", flags.patience, "of doctor: how long with each node (default 2m)")
-      ->group(print);
+  declare.begin_group("Print instead of submitting");
+  declare.flag("--all", request.all_rows, "List every point of the plan");
+  declare.flag("--memory", request.memory, "Show the device memory that each point needs");
+  declare.flag("--json", request.json, "Print the plan as JSON");
+  declare.text("--render", "DIR", request.render,
+               "Write the scripts and specifications of the jobs into a folder");
+  declare.flag("--check", request.check, "Ask the cluster whether it would take the jobs");
 }
 
 void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
@@ -109,11 +102,9 @@ void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
   whole(flags.max_parallel, "--max-parallel", 1024, request.max_parallel);
   whole(flags.max_in_flight, "--max-in-flight", kMany, request.max_in_flight);
   whole(flags.max_failures, "--max-failures", kMany, request.max_failures);
-  whole(flags.attempt, "--attempt", kMany, request.output_attempt);
   whole(flags.attempts, "--attempts", kMany, request.most_attempts);
-  if (!flags.pack.empty()) request.pack_s = duration(flags.pack, "--pack");
-  if (!flags.time.empty() && flags.time != "auto") request.time_s = duration(flags.time, "--time");
-  if (!flags.patience.empty()) request.patience_s = duration(flags.patience, "--patience");
+  request.pack_s = duration_s(flags.pack, "--pack").value_or(0);
+  request.time_s = run_time_s(flags.time);
   if (!flags.rate.empty()) request.rate_per_s = positive(flags.rate, "--rate");
   if (!flags.max_gpu_hours.empty())
     request.max_gpu_hours = positive(flags.max_gpu_hours, "--max-gpu-hours");
@@ -121,23 +112,11 @@ void check_submission(const SubmissionFlags& flags, SubmitRequest& request) {
     throw Error(ExitCode::usage, "--only", fmt::format("unknown value '{}'", request.only),
                 suggestion(request.only, all_names<submit::Only>()));
   }
-  if (!request.verb.empty()) return;
-  struct OfVerb {
-    bool given;
-    const char* flag;
-    const char* verb;
-  };
-  const OfVerb of_verbs[] = {{request.watch, "--watch", "status"},
-                             {request.offline, "--offline", "status"},
-                             {request.follow, "--follow", "logs"},
-                             {request.output_attempt > 0, "--attempt", "logs"},
-                             {request.no_jobs, "--no-jobs", "doctor"},
-                             {request.patience_s > 0, "--patience", "doctor"},
-                             {!request.partition.empty(), "--partition", "init"}};
-  for (const OfVerb& each : of_verbs) {
-    if (each.given)
-      throw Error(ExitCode::usage, each.flag, fmt::format("goes with the verb {}", each.verb));
-  }
+  if (request.run && request.json)
+    throw Error(ExitCode::usage, "--json", "prints a plan, --RUN submits it", "keep one of them");
+  if (request.memory && (request.run || request.json))
+    throw Error(ExitCode::usage, "--memory", "prints tables of a plan",
+                fmt::format("leave out {}", request.run ? "--RUN" : "--json"));
   if (request.detach && !request.run)
     throw Error(ExitCode::usage, "--detach", "there is nothing to go on with",
                 "it goes with --RUN and with the verb rerun");
@@ -160,6 +139,45 @@ void take_limits_of_sweep(const SubmissionFlags& flags, SubmitRequest& request) 
   if (flags.max_gpu_hours.empty() && limits.max_gpu_hours)
     request.max_gpu_hours = *limits.max_gpu_hours;
   if (flags.pack.empty() && limits.pack_s) request.pack_s = *limits.pack_s;
+}
+
+void declare_workspace(CLI::App& app, std::string& workspace) {
+  Declarations(app).text("--workspace", "DIR", workspace, "Folder that holds the projects");
+}
+
+void declare_catalogue(CLI::App& app, std::string& gpu_catalogue) {
+  Declarations(app).text("--gpu-catalogue", "FILE", gpu_catalogue, "Add the GPUs of this file");
+}
+
+void declare_break_lock(CLI::App& app, bool& break_lock) {
+  Declarations(app).flag("--break-lock", break_lock, "Take over the lock of a submit that died");
+}
+
+void declare_handover(CLI::App& app, SubmitRequest& request, std::string& time) {
+  Declarations declare(app);
+  declare_profile(declare, request);
+  declare_time(declare, time);
+  declare_waiting(declare, request);
+  declare_catalogue(app, request.gpu_catalogue);
+  declare_break_lock(app, request.break_lock);
+}
+
+std::optional<int> positive_count(const std::string& text, const char* flag) {
+  if (text.empty()) return std::nullopt;
+  return static_cast<int>(require_integer(text, flag, 1, kMany));
+}
+
+std::optional<std::int64_t> duration_s(const std::string& text, const char* flag) {
+  if (text.empty()) return std::nullopt;
+  const auto seconds = sweep::parse_duration(text);
+  if (!seconds)
+    throw Error(ExitCode::usage, flag, fmt::format("'{}' is no duration", text),
+                sweep::kDurationFix);
+  return seconds;
+}
+
+std::int64_t run_time_s(const std::string& time) {
+  return time == "auto" ? 0 : duration_s(time, "--time").value_or(0);
 }
 
 }  // namespace tessera::apps

@@ -201,10 +201,8 @@ TEST_CASE("init with a wrong command line") {
     words.insert(words.begin(), "init");
     return user.fault(words, ExitCode::usage);
   };
-  CHECK(usage({}) ==
-        "init: what shall the cluster be called?; write submit init NAME, then -c NAME "
-        "names it");
-  CHECK(usage({"a", "b"}) == "b: init takes one name; leave it out");
+  CHECK(usage({}) == "NAME: is missing; write submit init NAME");
+  CHECK(usage({"a", "b"}) == "b: is too much for submit init; leave it out");
   CHECK(usage({"local"}) == "init: 'local' is a built-in cluster; take another name");
   for (const char* name :
        {"a/b", "../a", ".", "..", ".hidden", "a b", "a,b", "a.yaml", "größe", "a\nb", "/tmp/a"}) {
@@ -214,11 +212,14 @@ TEST_CASE("init with a wrong command line") {
   }
   CHECK(usage({"a", "--partition", "mian"}) ==
         "--partition: there is no partition 'mian'; one of main, small");
-  CHECK(usage({"a", "--project", "p"}) == "--project: does not go with the verb init");
-  CHECK(usage({"a", "-m", "7b"}) == "--model_yamls: does not go with the verb init");
-  CHECK(usage({"a", "--partition", ""}).starts_with("--partition:"));
+  for (const char* other : {"--project", "-m"}) {
+    CHECK(usage({"a", other, "p"}) ==
+          std::string(other) +
+              ": does not go with submit init; leave it out; submit init --help lists what does");
+  }
+  CHECK(usage({"a", "--partition", ""}) == "--partition: is empty");
   CHECK(user.fault({"status", "--partition", "main"}, ExitCode::usage) ==
-        "--partition: does not go with the verb status");
+        "--partition: does not go with submit status; write submit init --partition");
   CHECK(user.fault({"-m", "7b", "--partition", "main"}, ExitCode::usage) ==
-        "--partition: goes with the verb init");
+        "--partition: does not go with submit; write submit init --partition");
 }

@@ -40,13 +40,13 @@ TEST_CASE("unknown names say the nearest") {
   CHECK(flags({"--sharding_strategy", "FULLSHARD"}) ==
         "--sharding_strategy: unknown value 'FULLSHARD'; did you mean FULL_SHARD?");
   CHECK(flags({"--axis", "sed=1"}) == "--axis: 'sed' is no axis; did you mean seed?");
-  CHECK(flags({"--seqlens", "1"}) == "--seqlens: unknown flag; did you mean --seq_lens?");
+  CHECK(flags({"--seqlens", "1"}) == "--seqlens: is no flag of submit; did you mean --seq_lens?");
   CHECK(flags({"--only", "failde"}) == "--only: unknown value 'failde'; did you mean failed?");
   CHECK(only({"--sweep", "quickstrat"}) ==
         "--sweep: no sweep file 'quickstrat'; did you mean quickstart?");
-  CHECK(only({"statsu"}) == "statsu: belongs to no flag; did you mean status?");
+  CHECK(only({"statsu"}) == "statsu: is no verb of submit; did you mean status?");
   CHECK(only({"myproject"}) ==
-        "myproject: belongs to no flag; a project goes to --project, a sweep to --sweep");
+        "myproject: is no verb of submit; give a project with --project, a sweep with --sweep");
 }
 
 TEST_CASE("numbers are decimal, in range and never saturate") {
@@ -88,7 +88,7 @@ TEST_CASE("what contradicts or is missing") {
   CHECK(only({"--sweep", "quickstart", "-m", "7b"}).starts_with("-m: the sweep file says what"));
   CHECK(flags({"--where", "gpus = 8"}) ==
         "--where: column 6 of the expression: '=' does not belong here; comparison is ==");
-  CHECK(only({"status", "-m", "7b"}).find("does not go with the verb status") != std::string::npos);
+  CHECK(only({"status", "-m", "7b"}).starts_with("-m: does not go with submit status"));
 }
 
 TEST_CASE("a flag that is empty, given twice or without its value is named") {
@@ -97,7 +97,7 @@ TEST_CASE("a flag that is empty, given twice or without its value is named") {
         "--max-parallel", "--gpu-catalogue", "--attn_impl", "--pack"})
     CHECK(flags({flag, ""}) == std::string(flag) + ": is empty");
   CHECK(only({"--sweep", ""}) == "--sweep: is empty");
-  CHECK(only({"-m", ""}) == "--model_yamls: is empty");
+  CHECK(only({"-m", ""}) == "--models: is empty");
   CHECK(flags({"-t", "fp32", ""}) == "--precisions: is empty");
   CHECK(flags({"--steps", "20", "--steps", "30"}) == "--steps: is given twice; give it once");
   CHECK(flags({"--steps"}) == "--steps: needs a value");
@@ -119,7 +119,7 @@ TEST_CASE("illegal projects") {
   CHECK(flags({"--project", "A"}) == "--project: project 'A' holds 'A'" + right);
   CHECK(flags({"--project", "../up"}) == "--project: project '../up' holds '.'" + right);
   CHECK(flags({"--project", "a--b"}).find("holds '--'") != std::string::npos);
-  CHECK(only({"status", ""}) == "status: project '' is empty; the first name is a project's");
+  CHECK(only({"status", ""}) == "PROJECT: is empty");
   CHECK(only({"cancel", "../up"}).starts_with("cancel: project '../up' holds '.'"));
   CHECK(flags({"--project", "abcdefghijklmnopq"}).find("longer than 16") != std::string::npos);
   CHECK(sweep("project: 7b\nmatrix: {model: 7b, seq_len: 8}\nbatch: {samples: 8}\n") ==
@@ -159,7 +159,7 @@ TEST_CASE("how it is submitted: wrong values are named, and what contradicts eac
   CHECK(flags({"--RUN", "--check"}) == "--check: submits nothing, --RUN does; keep one of them");
   CHECK(flags({"--RUN", "--render", "x"}) ==
         "--render: submits nothing, --RUN does; keep one of them");
-  CHECK(flags({"--watch"}) == "--watch: goes with the verb status");
+  CHECK(flags({"--watch"}) == "--watch: does not go with submit; write submit status --watch");
   CHECK(only({"-m", "cpu-2m", "-s", "7", "7", "--batch_sizes", "8", "--RUN", "--pack", "2h"},
              ExitCode::refused) ==
         "--pack: this machine has no allocations to share; leave it out: runs follow each other "

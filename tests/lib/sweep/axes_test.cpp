@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <string>
+
 using namespace tessera;
 using namespace tessera::sweep;
 
@@ -73,17 +76,13 @@ TEST_CASE("faults of values") {
   CHECK(fault_of_axis("model", "''") == "a.yaml:1:1: the text is empty");
 }
 
-TEST_CASE("help says of each axis what it is and takes, within 80 columns") {
-  const std::string help = axes_help();
-  for (std::size_t begin = 0; begin < help.size();) {
-    const std::size_t end = help.find('\n', begin);
-    CHECK(end - begin <= 80);
-    begin = end + 1;
-  }
+TEST_CASE("help says of each axis what it is and takes") {
+  std::map<std::string, std::string> help;
+  for (const auto& [axis, text] : axes_help()) help[axis] = text;
   for (const std::string& name : axis_names()) {
     CAPTURE(name);
-    CHECK(help.find("  " + name + " ") != std::string::npos);
+    CHECK_FALSE(help[name].empty());
   }
-  CHECK(help.find("\n  exact_steps               whether a GPU runs exactly so many steps (false,\n"
-                  "                            true)\n") != std::string::npos);
+  CHECK(help["exact_steps"] == "whether a GPU runs exactly so many steps (false, true)");
+  CHECK(help.contains("env.NAME"));
 }

@@ -116,10 +116,12 @@ TEST_CASE("a file that is there is not overwritten, and no fault leaves a file b
   CHECK(fault({folder / "no/such/out.tok", input}, 18) ==
         (folder / "no/such/out.tok").string() + ": cannot be written: No such file or directory\n");
   CHECK(fault({folder / "out.u16", input}, 2).find("is read as raw tokens") != std::string::npos);
-  CHECK(fault({"-", input}, 2) == "--pack-bytes: OUT is a file: its header is written last\n");
-  CHECK(fault({folder / "out.tok"}, 2).starts_with("--pack-bytes: "));
+  CHECK(fault({"-", input}, 2) ==
+        "OUT: is stdout, where no header can be written last; name a file\n");
+  CHECK(fault({folder / "out.tok"}, 2) ==
+        "FILE: is missing; write trainer pack-bytes OUT FILE...\n");
   CHECK(fault({folder / "out.tok", input, "--capabilities"}, 2) ==
-        "--capabilities: does not go with --pack-bytes; one at a time\n");
+        "--capabilities: does not go with trainer pack-bytes; write trainer capabilities\n");
 }
 
 TEST_CASE("a signal ends the packing without a trace") {

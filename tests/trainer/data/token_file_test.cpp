@@ -125,7 +125,7 @@ TEST_CASE("a header that is damaged, of another version or impossible is told as
   CHECK(fault_of("a.tok", header_bytes({.tokens = ~std::uint64_t{0}}))
             .starts_with("its header says 18446744073709551615 tokens"));
   const std::string none =
-      "is no token file; trainer --pack-bytes makes one of text; raw ids are named .u16 or .u32";
+      "is no token file; trainer pack-bytes makes one of text; raw ids are named .u16 or .u32";
   CHECK(fault_of("a.tok", "x") == none);
   CHECK(fault_of("train.bin", std::string(1000, 'x')) == none);
   CHECK(fault_of("a.u16", whole) ==

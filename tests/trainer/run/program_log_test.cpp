@@ -181,7 +181,9 @@ TEST_CASE("--profile, or the specification, profiles steps behind the measured o
   }
   const ProgramResult wrong = run_trainer({.arguments = {"--profile", "--capabilities"}});
   CHECK(wrong.exit_code == 2);
-  CHECK(wrong.err == "trainer: --profile: does not go with --capabilities; one at a time\n");
+  CHECK(wrong.err ==
+        "trainer: --profile: does not go with trainer capabilities; leave it out; trainer "
+        "capabilities --help lists what does\n");
 }
 
 TEST_CASE("a run without --profile has none, and an end before the last step neither") {

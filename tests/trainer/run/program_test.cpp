@@ -77,16 +77,18 @@ TEST_CASE("a wrong specification is told by key") {
     CHECK(result.out.empty());
     return result.err;
   };
-  CHECK(refused({"--no-such-flag"}) == "trainer: --no-such-flag: is no flag; --help lists them\n");
+  CHECK(refused({"--no-such-flag"}) ==
+        "trainer: --no-such-flag: is no flag of trainer; trainer --help lists them\n");
   CHECK(refused({"--threads", "2"}) ==
-        "trainer: --threads: goes with --measure-peak, --bench-ops and --selftest; the run "
-        "specification says "
-        "a run's threads\n");
-  CHECK(refused({"--json"}) == "trainer: --json: goes with --bench-ops\n");
+        "trainer: --threads: does not go with trainer; write trainer selftest --threads\n");
+  CHECK(refused({"--json"}) ==
+        "trainer: --json: does not go with trainer; write trainer bench-ops --json\n");
   CHECK(refused({"--bench-ops", "--measure-peak"}) ==
-        "trainer: --measure-peak: does not go with --bench-ops; one at a time\n");
+        "trainer: --measure-peak: does not go with trainer bench-ops; write trainer "
+        "measure-peak\n");
   CHECK(refused({"--bench-ops", "--profile"}) ==
-        "trainer: --profile: does not go with --bench-ops; one at a time\n");
+        "trainer: --profile: does not go with trainer bench-ops; leave it out; trainer bench-ops "
+        "--help lists what does\n");
   CHECK(refused({"--bench-ops", "--threads", "0"}).find("--threads: ") != std::string::npos);
   CHECK(refused({"--spec", ""}) == "trainer: --spec: is empty\n");
   CHECK(refused({"--spec", "a", "--spec", "b"}) ==
@@ -119,14 +121,13 @@ TEST_CASE("a self-test begins at the case that is asked for") {
     return result.err;
   };
   CHECK(refused({"--selftest", "--parts", "operations", "--from", "0"}) ==
-        "trainer: --from: 0: 1 or more\n");
+        "trainer: --from: 0 is out of range; from 1 to 1073741824\n");
   for (const std::vector<std::string>& others :
-       {std::vector<std::string>{"--selftest"}, {"--selftest", "--parts", "bits"}, {}}) {
+       {std::vector<std::string>{"--selftest"}, {"--selftest", "--parts", "bits"}}) {
     std::vector<std::string> arguments = others;
     arguments.insert(arguments.end(), {"--from", "2"});
     CHECK(refused(arguments) ==
-          "trainer: --from: goes with --selftest and one part; --parts "
-          "attention or --parts operations\n");
+          "trainer: --from: goes with one part; add --parts attention or --parts operations\n");
   }
 }
 
@@ -258,9 +259,9 @@ TEST_CASE("--nproc goes with a run, starts ranks once, and tells a wrong specifi
     CHECK(result.exit_code == 2);
     CHECK(result.err.find(said) != std::string::npos);
   };
-  for (const char* question :
-       {"--capabilities", "--measure-peak", "--bench-ops", "--print-schedule"})
-    refused({"--nproc", "2", question}, std::string("--nproc: does not go with ") + question);
+  for (const char* question : {"capabilities", "measure-peak", "bench-ops", "print-schedule"})
+    refused({"--nproc", "2", question},
+            std::string("--nproc: does not go with trainer ") + question);
   refused({"--nproc", "0"}, "--nproc: ");
   refused({"--nproc", "two"}, "--nproc: 'two' is not a decimal integer");
   refused({"--nproc", "1025"}, "--nproc: ");
