@@ -162,6 +162,10 @@ class Instant final : public cluster::Scheduler {
   std::map<fs::path, std::string> render(const cluster::Job& /*job*/) const override { return {}; }
   std::string check(const cluster::Job& /*job*/) override { return {}; }
   cluster::NodeReport probe(const cluster::NodeQuestion& /*question*/) override { return {}; }
+  cluster::SiteReport examine_site(
+      const std::function<void(const std::string&)>& /*waiting*/) override {
+    return {};
+  }
   void cancel(std::span<const cluster::OpenJob> /*jobs*/) override {}
   std::vector<fs::path> outputs(const cluster::OpenRun& /*run*/) const override { return {}; }
   cluster::Limits limits() override { return {}; }

@@ -5,6 +5,7 @@
 * No module (a header with its source) includes one that includes it, directly or through others.
 * Headers of outside libraries stay in the folders that own them.
 * No decision hangs on a sentence: nothing looks into a reason, a source or what().
+* Words stay in the folders that own them: which kinds of clusters there are, and the variables of launchers.
 
 Prints one line a fault and ends with 1, or a summary and 0. --loops prints the loops alone, --arrows the arrows between
 folders as layers.txt has them.
@@ -28,6 +29,15 @@ OWNED = (
     (re.compile(r"^yaml-cpp/"), ("lib/base",)),
 )
 
+KINDS = "|".join(re.findall(r"\w+", re.search(r"enum class Kind[^{]*\{([^}]*)\}",
+                                             (ROOT / "lib/cluster/cluster_file.h").read_text()).group(1)))
+# Words of code: what they are, the folders that may have them, and where others ask.
+WORDS = (
+    (re.compile(rf"\bKind::(?:{KINDS})\b|\bcluster::Kind\b"), ("lib/cluster",), "ask cluster::backend_of, or the scheduler"),
+    (re.compile(r"\b(?:SLURM_|TORCHELASTIC_)\w*"), ("lib/cluster/slurm", "trainer/launch"), "ask trainer/launch/place.h"),
+)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
 
 # What reads text that was made for people: a search in it, or a comparison with words.
 PROSE = re.compile(
@@ -49,18 +59,24 @@ def prose_read(path, text):
 
 
 def read_product():
-    """Includes by file: {path: ([ours], [outside])}, paths relative to the root, and what reads prose."""
+    """Text by file: {path: text}, paths relative to the root."""
     files = {}
     faults = []
     for top in PRODUCT:
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
-                text = path.read_text()
-                found = INCLUDE.findall(text)
-                name = str(path.relative_to(ROOT))
-                files[name] = ([a for a, _ in found if a], [b for _, b in found if b])
-                faults += prose_read(name, text)
-    return files, faults
+                files[str(path.relative_to(ROOT))] = path.read_text()
+    return files
+
+
+def includes(text):
+    """([ours], [outside])"""
+    found = INCLUDE.findall(text)
+    return [a for a, _ in found if a], [b for _, b in found if b]
+
+
+def is_in(path, rooms):
+    return any((path + "/").startswith(room + "/") for room in rooms)
 
 
 def module_of(path):
@@ -115,10 +131,13 @@ def read_layers():
 
 
 def main():
-    files, faults = read_product()
+    files = read_product()
     modules = collections.defaultdict(set)
     arrows = collections.defaultdict(dict)  # room -> room -> an example
-    for path, (ours, outside) in files.items():
+    faults = []
+    for path, text in files.items():
+        ours, outside = includes(text)
+        faults += prose_read(path, text)
         modules[module_of(path)]
         for other in ours:
             if other not in files:
@@ -131,8 +150,12 @@ def main():
                 arrows[room_of(path)].setdefault(room_of(other), f"{path} includes {other}")
         for header in outside:
             for pattern, rooms in OWNED:
-                if pattern.match(header) and not any((path + "/").startswith(room + "/") for room in rooms):
+                if pattern.match(header) and not is_in(path, rooms):
                     faults.append(f"{path}: includes <{header}>, which only {' and '.join(rooms)} may")
+        for pattern, rooms, instead in WORDS:
+            word = None if is_in(path, rooms) else pattern.search(COMMENT.sub("", text))
+            if word:
+                faults.append(f"{path}: {word.group()} is for {' and '.join(rooms)} alone: {instead}")
 
     groups = loops(modules)
     if "--loops" in sys.argv:

@@ -1,5 +1,6 @@
 // Where jobs run: this machine or Slurm; slurmrestd and Kubernetes fit without a change here.
-// submit, status, cancel, logs and collect know nothing else of a cluster.
+// submit, status, cancel, logs, doctor and collect know nothing else of a cluster, but for what
+// backend.h says before one is asked.
 //
 // A job is one thing that the cluster starts and names: one allocation of one shape. Its runs are
 // one; or several that follow each other in the allocation (pack), one that fails not ending the
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "lib/cluster/cluster_file.h"
+#include "lib/cluster/finding.h"
 #include "lib/runlog/record.h"
 
 namespace tessera::cluster {
@@ -120,6 +122,13 @@ struct NodeReport {
   std::optional<double> queue_s;
 };
 
+// The cluster file against what the site has and allows.
+struct SiteReport {
+  std::vector<Finding> findings;
+  // Nodes among those that jobs of this file would go to: down, drained, in maintenance.
+  std::int64_t nodes_out_of_service = 0;
+};
+
 struct Limits {
   std::size_t max_array_size = 0;  // elements of an array; 0: no arrays
   std::size_t max_jobs = 0;        // of this user at once, pending too; 0: not known
@@ -153,6 +162,10 @@ class Scheduler {
   // ask what it can. Error(refused) if the cluster takes no such job, Error(interrupted) if the
   // caller gave up, Error(io) if no answer came back through the folder; Error(unreachable).
   virtual NodeReport probe(const NodeQuestion& question) = 0;
+
+  // Asks the site what it has, starting nothing there. `waiting` is told what it waits for, before
+  // it waits. Empty where there is nothing to ask; Error(unreachable).
+  virtual SiteReport examine_site(const std::function<void(const std::string&)>& waiting) = 0;
 
   // The states of all, in the same order, with a number of calls that does not grow with theirs.
   // A job is believed only if its name and its user fit, for ids are used again.

@@ -2,7 +2,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"
-#include "lib/cluster/make_scheduler.h"
+#include "lib/cluster/backends.h"
 
 namespace tessera::jobs {
 

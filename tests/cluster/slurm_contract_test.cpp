@@ -35,6 +35,9 @@ TEST_CASE("Slurm: what the caller throws on acceptance") {
 TEST_CASE("Slurm: jobs are checked without being handed over") {
   contract_check(slurm_place());
 }
+TEST_CASE("Slurm: the site is asked, and nothing is started") {
+  contract_examine_site(slurm_place());
+}
 TEST_CASE("Slurm: a node is looked at") {
   contract_probe(slurm_place());
 }

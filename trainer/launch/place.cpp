@@ -163,6 +163,23 @@ Place place_of(const Environment& variable) {
   return {};
 }
 
+SchedulerJob scheduler_job(const Environment& variable) {
+  constexpr int kMostRestarts = 1'000'000;
+  SchedulerJob job;
+  const auto array = non_empty(variable, "SLURM_ARRAY_JOB_ID");
+  job.id =
+      array ? fmt::format("{}_{}", *array, non_empty(variable, "SLURM_ARRAY_TASK_ID").value_or(""))
+            : non_empty(variable, "SLURM_JOB_ID").value_or("");
+  const auto restarts = parse_integer(non_empty(variable, "SLURM_RESTART_COUNT").value_or(""));
+  if (restarts && *restarts >= 0 && *restarts < kMostRestarts)
+    job.restart = static_cast<int>(*restarts);
+  return job;
+}
+
+bool tells_of_job(std::string_view variable) {
+  return variable.starts_with("SLURM_JOB_");
+}
+
 std::optional<std::string> process_environment(const std::string& name) {
   const char* text = std::getenv(name.c_str());
   return text != nullptr ? std::optional<std::string>(text) : std::nullopt;

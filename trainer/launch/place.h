@@ -1,5 +1,6 @@
-// Which rank of how many this process is, and where it meets the others: told by our own variables,
-// by Slurm's or by torchrun's.
+// What launchers and schedulers say in a process's environment: which rank of how many it is, and
+// in which job. Their variables are named here and nowhere else in the trainer; a new launcher is a
+// column here.
 //
 // | of            | ours                 | Slurm (a step of srun)    | torchrun                 |
 // |---|---|---|---|
@@ -21,6 +22,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace tessera::trainer {
 
@@ -41,6 +43,17 @@ struct Place {
 // empty value counts as not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Place place_of(const Environment& variable);
+
+// The scheduler's job that a process is in: Slurm's SLURM_JOB_ID, SLURM_ARRAY_JOB_ID with
+// SLURM_ARRAY_TASK_ID, and SLURM_RESTART_COUNT.
+struct SchedulerJob {
+  std::string id;   // "4711", of an array's element "4711_3"; empty: in none
+  int restart = 0;  // how often the scheduler has started the job again
+};
+SchedulerJob scheduler_job(const Environment& variable);
+
+// Tells whether a scheduler's variable, "NAME" or "NAME=value", is about the job and no secret.
+bool tells_of_job(std::string_view variable);
 
 // Returns std::getenv's value. The strings are copied: variables are set before threads start.
 std::optional<std::string> process_environment(const std::string& name);

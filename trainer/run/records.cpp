@@ -11,6 +11,7 @@
 #include "lib/base/version.h"
 #include "lib/point/told_settings.h"
 #include "lib/runlog/keys.h"
+#include "trainer/launch/place.h"
 
 namespace tessera::trainer {
 
@@ -37,23 +38,11 @@ void put_text(Json& json, const char* key, const std::string& text) {
   if (!text.empty()) json[key] = text;
 }
 
-// The scheduler's id of the job. The specification cannot know it yet.
-std::string job_of(const sweep::RunSpec& spec) {
-  if (!spec.job.empty()) return spec.job;
-  const auto variable = [](const char* name) -> std::string {
-    const char* text = std::getenv(name);
-    return text != nullptr ? text : "";
-  };
-  const std::string array = variable("SLURM_ARRAY_JOB_ID");
-  return array.empty() ? variable("SLURM_JOB_ID")
-                       : fmt::format("{}_{}", array, variable("SLURM_ARRAY_TASK_ID"));
-}
-
 }  // namespace
 
-Json header_fields(const sweep::RunSpec& spec) {
+Json header_fields(const sweep::RunSpec& spec, const std::string& job) {
   Json json;
-  put_text(json, keys::job, job_of(spec));
+  put_text(json, keys::job, spec.job.empty() ? job : spec.job);
   put_text(json, keys::user, spec.user);
   json[keys::cluster] = spec.point.cluster;
   json[keys::label] = spec.label;
@@ -144,9 +133,10 @@ std::vector<Json> host_fields(const std::vector<RankFacts>& ranks) {
 }
 
 bool may_be_recorded(std::string_view name) {
-  constexpr std::string_view kPrefixes[] = {"NCCL_",     "CUDA_", "CUBLAS", "OMP_",  "GOMP_",
-                                            "OPENBLAS_", "UCX_",  "FI_",    "GLOO_", "SLURM_JOB_"};
-  return std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
+  constexpr std::string_view kPrefixes[] = {"NCCL_",     "CUDA_", "CUBLAS", "OMP_", "GOMP_",
+                                            "OPENBLAS_", "UCX_",  "FI_",    "GLOO_"};
+  return tells_of_job(name) ||
+         std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
 std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {

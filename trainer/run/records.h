@@ -24,7 +24,8 @@ struct MeasuredPeak {
   std::optional<double> gemm_tflops;  // of a GPU, measured in this run
 };
 
-Json header_fields(const sweep::RunSpec& spec);
+// `job`: the scheduler's id of the job, for specifications that could not know it.
+Json header_fields(const sweep::RunSpec& spec, const std::string& job);
 Json model_fields(const sweep::RunSpec& spec, const memory::Config& config);
 Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int threads,
                       const Gpu* gpu);

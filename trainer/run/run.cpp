@@ -49,6 +49,7 @@ class Run {
         start_s_(start_s),
         place_(place),
         variable_(variable),
+        job_(scheduler_job(variable)),
         attempt_(spec.attempt),
         progress_(spec.run_dir.empty() ? stderr : stdout) {}
 
@@ -78,8 +79,8 @@ class Run {
 
   void begin_log() {
     try {
-      log_.emplace(open_log(spec_, 0, attempt_));
-      log_->write(Kind::header, header_fields(spec_));
+      log_.emplace(open_log(spec_, 0, attempt_, job_.restart));
+      log_->write(Kind::header, header_fields(spec_, job_.id));
     } catch (const Error& error) {
       if (place_.ranks > 1) {
         // The other ranks are waiting to meet this one: meet them, and say why it fails.
@@ -97,7 +98,7 @@ class Run {
 
   void open() {
     store_ = open_store(
-        place_, {.run_dir = spec_.run_dir, .attempt = spec_.attempt, .restart = restart_count()},
+        place_, {.run_dir = spec_.run_dir, .attempt = spec_.attempt, .restart = job_.restart},
         variable_);
   }
 
@@ -165,7 +166,7 @@ class Run {
     std::fputs(fmt::format("trainer: {}{}\n", who, footer.reason).c_str(), stderr);
     if (is_first()) return;
     try {
-      open_log(spec_, place_.rank, attempt_)
+      open_log(spec_, place_.rank, attempt_, job_.restart)
           .write(Kind::event, {{keys::kind, to_text(kind)}, {keys::text, footer.reason}});
     } catch (const Error& error) {
       std::fputs(fmt::format("trainer: {}{}\n", who, error.what()).c_str(), stderr);
@@ -386,6 +387,7 @@ class Run {
   const double start_s_;
   const Place place_;
   const Environment& variable_;
+  const SchedulerJob job_;
   int attempt_ = 1;
   std::optional<runlog::Writer> log_;  // on rank 0
   Progress progress_;

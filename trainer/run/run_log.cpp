@@ -2,10 +2,6 @@
 
 #include <sys/resource.h>
 
-#include <cstdlib>
-
-#include "lib/base/numbers.h"
-
 namespace tessera::trainer {
 
 using runlog::Status;
@@ -34,19 +30,13 @@ Status status_of(ExitCode code) {
   }
 }
 
-int restart_count() {
-  const char* text = std::getenv("SLURM_RESTART_COUNT");
-  const auto count = parse_integer(text != nullptr ? text : "");
-  return count && *count >= 0 && *count < 1000000 ? static_cast<int>(*count) : 0;
-}
-
-runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt) {
+runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt, int restart) {
   runlog::Origin origin{.project = spec.project,
                         .run = spec.run,
                         .id = spec.id,
                         .repeat = spec.repeat,
                         .attempt = attempt,
-                        .restart = restart_count(),
+                        .restart = restart,
                         .rank = rank};
   if (spec.run_dir.empty()) return runlog::Writer::to_stdout(std::move(origin));
   return runlog::Writer::to_folder(spec.run_dir, std::move(origin));

@@ -13,11 +13,9 @@ namespace tessera::trainer {
 // Returns the footer's status of a run that ends with this code (docs/exit-codes.md).
 runlog::Status status_of(ExitCode code);
 
-// Returns how often Slurm has restarted this job; 0 elsewhere.
-int restart_count();
-
-// Opens a rank's log in the run's folder, or stdout if it has none. Error(log_not_writable).
-runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt);
+// Opens a rank's log in the run's folder, or stdout if it has none. `restart`: how often the
+// scheduler has restarted the attempt. Error(log_not_writable).
+runlog::Writer open_log(const sweep::RunSpec& spec, int rank, int attempt, int restart);
 
 // Returns the process's maximum resident memory so far.
 std::int64_t peak_resident_bytes();

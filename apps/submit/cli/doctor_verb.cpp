@@ -15,7 +15,7 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/process.h"
-#include "lib/cluster/make_scheduler.h"
+#include "lib/cluster/backends.h"
 #include "lib/ledger/state.h"
 
 namespace tessera::apps {

@@ -1,7 +1,6 @@
 #include "apps/submit/cli/init_verb.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -13,11 +12,9 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/tree.h"
+#include "lib/cluster/backends.h"
 #include "lib/cluster/cluster_file.h"
 #include "lib/cluster/cluster_folders.h"
-#include "lib/cluster/make_scheduler.h"
-#include "lib/cluster/slurm/site.h"
-#include "lib/cluster/slurm/template.h"
 #include "lib/hardware/catalogue.h"
 #include "lib/model/data_folder.h"
 
@@ -79,29 +76,18 @@ int run_init(const InitRequest& request) {
     throw Error(ExitCode::conflict, file.string(), "is there already",
                 "edit it, remove it, or take another name");
   const hardware::Catalogue catalogue = hardware::load_catalogue(request.gpu_catalogue);
-  const cluster::SlurmSite site = cluster::ask_slurm_site();
-  if (site.nodes.empty())
-    throw Error(ExitCode::refused, "sinfo", "shows no partition that you may use",
-                "ask those who run the cluster for access");
-  const cluster::ClusterTemplate draft =
-      cluster::cluster_template(site, catalogue,
-                                {.name = name,
-                                 .partition = request.partition,
-                                 .workspace = workspace_of(request).string(),
-                                 .trainer = cluster::local_trainer({}).string()});
+  const cluster::ClusterTemplate made =
+      cluster::write_template(catalogue, {.name = name,
+                                          .partition = request.partition,
+                                          .workspace = workspace_of(request).string(),
+                                          .trainer = cluster::local_trainer({}).string()});
   // What is written can be read, whatever names the site has.
-  const cluster::Cluster written =
-      cluster::parse_cluster(parse_yaml(draft.yaml, file.string()), file.string());
+  cluster::parse_cluster(parse_yaml(made.yaml, file.string()), file.string());
   make_directories(folder);
-  write_file_atomically(file, draft.yaml);
+  write_file_atomically(file, made.yaml);
 
-  fmt::print("{}: partition {} of {}, {} node{}, {}\n", file.string(), draft.partition,
-             site.name.empty() ? "Slurm" : site.name, draft.nodes, draft.nodes == 1 ? "" : "s",
-             draft.gpus.empty() ? "no GPU set" : fmt::format("{}", fmt::join(draft.gpus, ", ")));
-  if (!draft.open.empty())
-    fmt::print("Which GPU this is, you must say in the file: {}\n", fmt::join(draft.open, ", "));
-  fmt::print("Runs go to {}, the trainer is {}: nodes must see both under these paths.\n",
-             written.workspace, written.trainer.path);
+  fmt::print("{}: {}\n", file.string(), made.about);
+  for (const std::string& note : made.notes) fmt::print("{}\n", note);
   fmt::print(
       "Next:\n  ${{EDITOR:-vi}} {}\n  submit doctor -c {}\n  submit -m cpu-2m -s 7 8 --batch_sizes "
       "4 "

@@ -1,4 +1,4 @@
-// `submit init NAME`: a commented cluster file from what Slurm says of its site.
+// `submit init NAME`: a commented cluster file from what a site says of itself.
 #pragma once
 
 #include "lib/cli/command.h"

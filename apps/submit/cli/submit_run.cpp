@@ -18,7 +18,7 @@
 #include "lib/base/error.h"
 #include "lib/base/process.h"
 #include "lib/base/text.h"
-#include "lib/cluster/make_scheduler.h"
+#include "lib/cluster/backends.h"
 #include "lib/ledger/state.h"
 #include "lib/point/identity.h"
 #include "lib/runlog/footer.h"
@@ -243,7 +243,7 @@ int run_plan(const SubmitRequest& request, const Plan& plan) {
   const double start_s = monotonic_seconds();
   const auto clusters = clusters_of(plan);
   const fs::path workspace = workspace_of(request, plan, clusters);
-  const bool stays = request.wait || clusters.back()->kind == cluster::Kind::local;
+  const bool stays = request.wait || cluster::backend_of(*clusters.back()).is_this_machine;
   Detachment detachment;
   if (request.detach && stays) {
     if (const auto code = detachment.begin(plan.project)) return *code;

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "lib/base/file.h"
-#include "lib/cluster/make_scheduler.h"
+#include "lib/cluster/backends.h"
 #include "lib/point/data_path.h"
 #include "lib/point/identity.h"
 #include "lib/point/point_values.h"
@@ -23,6 +23,12 @@ std::string points_text(int count) {
 // Whether the trainer beside submit is the one that the cluster's nodes start.
 bool starts_own_trainer(const cluster::Cluster& cluster) {
   return cluster.trainer.path.empty() && cluster.trainer.image.empty();
+}
+
+// Whether its trainer runs on nodes, which only `submit doctor` asks.
+bool runs_on_nodes(const cluster::Cluster& cluster) {
+  const cluster::Backend& backend = cluster::backend_of(cluster);
+  return backend.can_run() && !backend.is_this_machine;
 }
 
 // What the point's trainer lacks for it, as far as that is known.
@@ -46,7 +52,7 @@ std::optional<submit::Lack> lacking(const Plan& plan, const sweep::Point& point,
     return lack;
   }
   const cluster::Cluster& cluster = plan.clusters.at(point.cluster);
-  if (cluster.kind != cluster::Kind::slurm || !plan.own_trainer) return std::nullopt;
+  if (!runs_on_nodes(cluster) || !plan.own_trainer) return std::nullopt;
   // A login node may have a trainer without CUDA beside submit, and the nodes another.
   if (plan.own_trainer->has_no_gpu_code && point.gpu != "cpu" && !starts_own_trainer(cluster))
     return std::nullopt;
@@ -85,7 +91,7 @@ std::string slug_of(const Plan& plan, const sweep::Planned& point) {
 void find_capabilities(Plan& plan) {
   plan.own_trainer = submit::ask_capabilities(cluster::local_trainer({}));
   for (const auto& [name, cluster] : plan.clusters) {
-    if (cluster.kind == cluster::Kind::local) {
+    if (cluster::backend_of(cluster).is_this_machine) {
       auto can = cluster.trainer.path.empty()
                      ? plan.own_trainer
                      : submit::ask_capabilities(cluster::local_trainer(cluster));
@@ -158,7 +164,7 @@ std::vector<std::string> unasked_notes(const Plan& plan) {
   std::map<std::string, int> unasked;  // points, by cluster
   for (const sweep::Planned& each : plan.expansion.points) {
     const cluster::Cluster& cluster = plan.clusters.at(each.point.cluster);
-    if (cluster.kind == cluster::Kind::slurm &&
+    if (runs_on_nodes(cluster) &&
         !plan.node_trainers.contains({each.point.cluster, each.point.gpu}))
       ++unasked[cluster.name];
   }
@@ -176,14 +182,15 @@ void require_runnable(const SubmitRequest& request, const Plan& plan) {
     throw Error(ExitCode::refused, "--RUN", request.not_runnable.front());
   for (const sweep::Planned& each : plan.expansion.points) {
     const cluster::Cluster& cluster = plan.clusters.at(each.point.cluster);
-    if (cluster.kind != cluster::Kind::local && cluster.kind != cluster::Kind::slurm) {
+    const cluster::Backend& backend = cluster::backend_of(cluster);
+    if (!backend.can_run()) {
       throw Error(
           ExitCode::refused, "--RUN",
           fmt::format("cluster {} is of kind {}, which can be planned for but not run on yet",
                       cluster.name, to_text(cluster.kind)),
-          "run on a cluster of kind local or slurm");
+          fmt::format("run on a cluster of kind {}", cluster::runnable_kinds()));
     }
-    if (cluster.kind != cluster::Kind::local) continue;
+    if (!backend.is_this_machine) continue;
     if (request.pack_s > 0) {
       throw Error(ExitCode::refused, "--pack", "this machine has no allocations to share",
                   "leave it out: runs follow each other anyway");

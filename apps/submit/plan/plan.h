@@ -27,7 +27,7 @@ struct Plan {
   std::map<std::string, submit::Capabilities> capabilities;
   // Of the other clusters' trainers what `submit doctor` heard, by cluster and GPU.
   std::map<std::pair<std::string, std::string>, submit::NodeTrainer> node_trainers;
-  // Of the trainer beside submit, by which Slurm clusters are judged whose own nobody has asked;
+  // Of the trainer beside submit, by which clusters of nodes are judged whose own nobody has asked;
   // nothing: it does not answer.
   std::optional<submit::Capabilities> own_trainer;
 };

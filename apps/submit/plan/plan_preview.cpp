@@ -14,7 +14,7 @@
 #include "lib/base/file.h"
 #include "lib/base/process.h"
 #include "lib/base/text.h"
-#include "lib/cluster/make_scheduler.h"
+#include "lib/cluster/backends.h"
 
 namespace tessera::apps {
 

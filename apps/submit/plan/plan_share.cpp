@@ -11,8 +11,7 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/names.h"
-#include "lib/cluster/local/scheduler.h"
-#include "lib/cluster/make_scheduler.h"
+#include "lib/cluster/backends.h"
 #include "lib/ledger/state.h"
 
 namespace tessera::apps {
@@ -40,14 +39,15 @@ std::string build_of(const cluster::Cluster& cluster) {
   return result.out.substr(kName.size(), result.out.find('\n') - kName.size());
 }
 
-// Runs at once of a local cluster: each has its GPUs to itself. `asked` where there is no GPU.
+// Runs at once of this machine: each has its GPUs to itself. `asked` where there is no GPU.
 int local_in_flight(const Plan& plan, const cluster::Cluster& cluster, int asked) {
+  const cluster::Backend& backend = cluster::backend_of(cluster);
   int most = asked;
   for (const sweep::Planned& each : plan.expansion.points) {
     if (each.point.cluster != cluster.name || each.point.gpu == "cpu") continue;
     const auto entry = std::ranges::find(cluster.gpus, each.point.gpu, &cluster::GpuEntry::name);
     if (entry == cluster.gpus.end()) continue;
-    const auto gpus = static_cast<std::int64_t>(cluster::local_run_gpus(cluster, *entry).size());
+    const std::int64_t gpus = backend.gpus_at_once(cluster, *entry);
     most = std::min(most, static_cast<int>(std::max<std::int64_t>(1, gpus / each.point.gpus)));
   }
   return most;
@@ -64,7 +64,7 @@ std::vector<const cluster::Cluster*> clusters_of(const Plan& plan) {
     if (has_points) used.push_back(&cluster);
   }
   std::ranges::stable_partition(
-      used, [](const auto* cluster) { return cluster->kind != cluster::Kind::local; });
+      used, [](const auto* cluster) { return !cluster::backend_of(*cluster).is_this_machine; });
   return used;
 }
 
@@ -101,7 +101,7 @@ sweep::Expansion share_of(const Plan& plan, const std::string& cluster, bool wit
 
 submit::SubmitOptions options_of(const SubmitRequest& request, const Plan& plan,
                                  const cluster::Cluster& cluster, const fs::path& workspace) {
-  const bool local = cluster.kind == cluster::Kind::local;
+  const bool local = cluster::backend_of(cluster).is_this_machine;
   submit::SubmitOptions options;
   options.project = plan.project;
   options.workspace = workspace;

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "lib/base/text.h"
+#include "lib/cluster/backends.h"
 
 namespace tessera::apps {
 
 namespace {
 
 bool has_limits(const Plan& plan, const sweep::Planned& point) {
-  return plan.clusters.at(point.point.cluster).kind != cluster::Kind::local;
+  return !cluster::backend_of(plan.clusters.at(point.point.cluster)).is_this_machine;
 }
 
 std::string hours_text(double hours) {
@@ -41,7 +42,7 @@ sweep::RunTime time_of(const SubmitRequest& request, const Plan& plan,
 std::function<submit::RunTime(const sweep::Planned&)> times_of(const SubmitRequest& request,
                                                                const Plan& plan,
                                                                const cluster::Cluster& cluster) {
-  if (cluster.kind == cluster::Kind::local) return {};
+  if (cluster::backend_of(cluster).is_this_machine) return {};
   return [&request, &plan](const sweep::Planned& point) {
     const sweep::RunTime time = time_of(request, plan, point);
     // A limit that a person gave says how long the run takes where nothing else does.

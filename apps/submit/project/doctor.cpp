@@ -116,8 +116,7 @@ class Examination {
       : scheduler_(scheduler), options_(options), cluster_(scheduler.cluster()) {}
 
   std::vector<Finding> run() {
-    if (cluster_.kind == cluster::Kind::slurm && !site()) return std::move(findings_);
-    if (!workspace()) return std::move(findings_);
+    if (!site() || !workspace()) return std::move(findings_);
     for (const GpuEntry& gpu : cluster_.gpus) {
       if (const auto unknown = hardware::unknown_gpu(options_.catalogue, gpu.name))
         add(Level::note, gpu.name, *unknown);
@@ -143,13 +142,12 @@ class Examination {
 
   bool site() {
     try {
-      options_.waiting("sinfo, scontrol");
-      const cluster::SlurmSite site = cluster::ask_slurm_site();
-      for (Finding& finding : judge_site(cluster_, site)) add(std::move(finding));
-      out_of_service_ = nodes_out_of_service(cluster_, site);
+      cluster::SiteReport site = scheduler_.examine_site(options_.waiting);
+      for (Finding& finding : site.findings) add(std::move(finding));
+      out_of_service_ = site.nodes_out_of_service;
       return true;
     } catch (const Error& error) {
-      add("slurm", error);
+      add(std::string(to_text(cluster_.kind)), error);
       return false;
     }
   }
@@ -281,7 +279,7 @@ class Examination {
   const DoctorOptions& options_;
   const cluster::Cluster& cluster_;
   std::vector<Finding> findings_;
-  std::int64_t out_of_service_ = 0;  // nodes of the partition
+  std::int64_t out_of_service_ = 0;  // nodes that jobs would go to
   int count_ = 0;
 };
 

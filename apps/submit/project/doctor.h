@@ -9,29 +9,11 @@
 
 #include "apps/submit/trainers/trainers.h"
 #include "lib/cluster/scheduler.h"
-#include "lib/cluster/slurm/site.h"
 #include "lib/hardware/catalogue.h"
 
 namespace tessera::submit {
 
-struct Finding {
-  enum class Level : std::uint8_t {
-    ok,
-    note,   // worth knowing
-    mend,   // runs would fail, wait for ever or be dropped
-    silent  // it could not be found out
-  };
-  Level level = Level::ok;
-  std::string about;  // "partition", "workspace", a name in gpus
-  std::string text;   // one line
-  std::string fix;    // of mend: what would be right
-};
-
-// The file against what Slurm has and allows.
-std::vector<Finding> judge_site(const cluster::Cluster& cluster, const cluster::SlurmSite& site);
-
-// Of the partition that the file means: down, drained, in maintenance.
-std::int64_t nodes_out_of_service(const cluster::Cluster& cluster, const cluster::SlurmSite& site);
+using cluster::Finding;
 
 // One of the cluster's gpus against what a node of it said. `own_version`: of this submit.
 std::vector<Finding> judge_node(const cluster::GpuEntry& gpu, const cluster::NodeReport& report,

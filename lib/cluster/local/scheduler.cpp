@@ -78,6 +78,10 @@ class LocalScheduler final : public Scheduler {
     return report;
   }
 
+  SiteReport examine_site(const std::function<void(const std::string&)>& /*waiting*/) override {
+    return {};
+  }
+
   std::vector<JobState> query(std::span<const OpenJob> jobs) override {
     std::vector<JobState> states;
     for (const OpenJob& job : jobs) states.push_back(state_of(job));

@@ -15,6 +15,7 @@
 #include "lib/cluster/outcome.h"
 #include "lib/cluster/run_files.h"
 #include "lib/cluster/slurm/commands.h"
+#include "lib/cluster/slurm/judge_site.h"
 #include "lib/cluster/slurm/probe.h"
 #include "lib/cluster/slurm/probe_wait.h"
 #include "lib/cluster/slurm/records.h"
@@ -148,6 +149,13 @@ class SlurmScheduler final : public Scheduler {
       end_quietly(open);
       throw;
     }
+  }
+
+  SiteReport examine_site(const std::function<void(const std::string&)>& waiting) override {
+    waiting("sinfo, scontrol");
+    const SlurmSite site = ask_slurm_site();
+    return {.findings = judge_site(cluster_, site),
+            .nodes_out_of_service = nodes_out_of_service(cluster_, site)};
   }
 
   std::vector<JobState> query(std::span<const OpenJob> jobs) override {

@@ -28,7 +28,7 @@ class Writer {
         partitions_(partitions_of(site)),
         partition_(choose_partition(partitions_, choices.partition)) {}
 
-  ClusterTemplate write() {
+  SlurmTemplate write() {
     if (partition_ != nullptr) {
       draft_.partition = partition_->name;
       draft_.nodes = partition_->nodes;
@@ -377,13 +377,13 @@ class Writer {
   const Partition* partition_;
   std::set<std::string> names_;  // of entries that are set
   bool is_described_ = false;    // how an entry of the catalogue looks
-  ClusterTemplate draft_;
+  SlurmTemplate draft_;
 };
 
 }  // namespace
 
-ClusterTemplate cluster_template(const SlurmSite& site, const hardware::Catalogue& catalogue,
-                                 const TemplateChoices& choices) {
+SlurmTemplate slurm_template(const SlurmSite& site, const hardware::Catalogue& catalogue,
+                             const TemplateChoices& choices) {
   return Writer(site, catalogue, choices).write();
 }
 

@@ -5,19 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "lib/cluster/backend.h"
 #include "lib/cluster/slurm/site.h"
 #include "lib/hardware/catalogue.h"
 
 namespace tessera::cluster {
 
-struct TemplateChoices {
-  std::string name;       // of the cluster file, for what its comments say
-  std::string partition;  // empty: as choose_partition of slurm_partition.h does
-  std::string workspace;  // both absolute
-  std::string trainer;
-};
-
-struct ClusterTemplate {
+struct SlurmTemplate {
   std::string yaml;  // parse_cluster takes it
   std::string partition;
   std::int64_t nodes = 0;
@@ -27,8 +21,9 @@ struct ClusterTemplate {
   std::vector<std::string> open;
 };
 
-// Error(usage) names the partitions if there is none like the one asked for.
-ClusterTemplate cluster_template(const SlurmSite& site, const hardware::Catalogue& catalogue,
-                                 const TemplateChoices& choices);
+// The partition is the one asked for, else as choose_partition of partition.h does. Error(usage)
+// names the partitions if there is none like the one asked for.
+SlurmTemplate slurm_template(const SlurmSite& site, const hardware::Catalogue& catalogue,
+                             const TemplateChoices& choices);
 
 }  // namespace tessera::cluster

@@ -1,5 +1,24 @@
 // What every Scheduler promises (lib/cluster/scheduler.h), as functions to be called in test cases.
 // The trainer is a small shell script that does what its specification says.
+//
+// A new kind of cluster is done when all contract_* functions below hold for it:
+//
+// 1. lib/cluster/NAME/ has a Scheduler and a Backend (lib/cluster/backend.h: `make` at least), and
+//    the table in lib/cluster/backends.cpp has its line. A kind that cluster files do not know yet
+//    is added to Kind and read in lib/cluster/cluster_file.cpp. Nothing else of the product
+//    changes: scripts/check-layers.py tells where it does.
+// 2. If jobs learn their rank from variables that trainer/launch/place.h does not have, it gets a
+//    column there; variables that tell the job's id or restarts go into scheduler_job().
+// 3. A test program gives a ContractPlace and calls each contract_* in a test case of its own:
+//    tests/lib/cluster/local/contract_test.cpp, where the cluster can be had by a library call;
+//    tests/cluster/slurm_contract_test.cpp, where a real one must be started first
+//    (tests/cluster/slurm_place.h). A real one is asked, not a stand-in: what the contract wants to
+//    know is what the cluster does. What the nodes start must be able to run a bash script, and
+//    `folder` must be seen by them at the same path.
+// 4. What only this kind of cluster can do wrong (its error texts, its faults, what it forgets)
+//    has tests beside: tests/cluster/slurm_faults_test.cpp shows which.
+//
+// To run it: `ctest --test-dir BUILD -R '^cluster$'` for this machine, `-R '^slurm$'` for Slurm.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -12,6 +31,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -343,6 +363,31 @@ inline void contract_check(const ContractPlace& place) {
   }
   CHECK_FALSE(std::filesystem::exists(job.runs.front().run_dir));
   CHECK(contract.state(contract.open(job, "")).phase == cluster::JobState::Phase::absent);
+}
+
+// What the site says of a file that jobs run on: whole lines, each about something, and nothing is
+// started or left behind. Who asks and may wait says so.
+inline void contract_examine_site(const ContractPlace& place) {
+  Contract contract(place);
+  const auto names = [&] {
+    std::set<std::filesystem::path> paths;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(contract.folder()))
+      paths.insert(entry.path());
+    return paths;
+  };
+  const auto before = names();
+  bool waits = false;
+  const cluster::SiteReport report =
+      contract.scheduler().examine_site([&](const std::string& text) { waits = !text.empty(); });
+  CHECK(waits == !report.findings.empty());
+  for (const cluster::Finding& finding : report.findings) {
+    CAPTURE(finding.text);
+    CHECK_FALSE(finding.about.empty());
+    CHECK_FALSE(finding.text.empty());
+    CHECK((finding.about + finding.text + finding.fix).find('\n') == std::string::npos);
+  }
+  CHECK(report.nodes_out_of_service >= 0);
+  CHECK(names() == before);
 }
 
 // A node reads and writes the folder, and starts the trainer only to ask it.

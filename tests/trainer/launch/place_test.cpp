@@ -173,6 +173,27 @@ TEST_CASE("a variable that is missing, no number or contradicts another is named
   }
 }
 
+TEST_CASE("Slurm's variables tell the job, an array's element and restarts") {
+  const auto job_in = [](const Variables& variables) {
+    return scheduler_job([&](const std::string& name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  CHECK(job_in({}).id.empty());
+  CHECK(job_in(kTorchrun).id.empty());
+  CHECK(job_in(kSrun).id == "18231");
+  CHECK(job_in(kBatch).id == "18231");
+  CHECK(job_in(with(kSrun, {{"SLURM_ARRAY_JOB_ID", ""}})).id == "18231");
+  // SLURM_JOB_ID of an element is a number of its own, by which nobody asks.
+  CHECK(job_in(with(kSrun, {{"SLURM_ARRAY_JOB_ID", "18230"}, {"SLURM_ARRAY_TASK_ID", "3"}})).id ==
+        "18230_3");
+  CHECK(job_in(kSrun).restart == 0);
+  CHECK(job_in(with(kSrun, {{"SLURM_RESTART_COUNT", "2"}})).restart == 2);
+  for (const char* strange : {"", "-1", "two", "1000000"})
+    CHECK(job_in(with(kSrun, {{"SLURM_RESTART_COUNT", strange}})).restart == 0);
+}
+
 TEST_CASE("a rank's name tells its node where there are several") {
   CHECK(rank_name(3, 0, 1) == "rank 3");
   CHECK(rank_name(3, 1, 2) == "rank 3 of node 1");

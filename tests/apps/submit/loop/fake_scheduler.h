@@ -68,9 +68,16 @@ class FakeScheduler final : public cluster::Scheduler {
   std::map<std::filesystem::path, std::string> render(const cluster::Job&) const override {
     return {};
   }
-  std::string check(const cluster::Job&) override { return "fine"; }
+  std::string check(const cluster::Job& job) override {
+    checked.push_back(job);
+    return "fine";
+  }
   cluster::NodeReport probe(const cluster::NodeQuestion& question) override {
     return on_probe(question);
+  }
+  cluster::SiteReport examine_site(
+      const std::function<void(const std::string&)>& /*waiting*/) override {
+    return on_examine ? on_examine() : cluster::SiteReport{};
   }
 
   std::vector<cluster::JobState> query(std::span<const cluster::OpenJob> open) override {
@@ -111,6 +118,7 @@ class FakeScheduler final : public cluster::Scheduler {
 
   std::map<std::string, Known> jobs;        // by id
   std::deque<cluster::Submission> answers;  // to the next hand-overs; then accepted
+  std::vector<cluster::Job> checked;
   std::vector<std::string> cancelled;
   bool unreachable = false;
   int hidden = 0;  // so many queries know nothing yet
@@ -119,6 +127,7 @@ class FakeScheduler final : public cluster::Scheduler {
   int last_id = 100;
   std::function<void()> on_query;
   std::function<cluster::NodeReport(const cluster::NodeQuestion&)> on_probe;
+  std::function<cluster::SiteReport()> on_examine;
   // In a hand-over: before the cluster has the job, when it has it, when its id is known.
   std::function<void()> on_hand_over, before_accepted, after_accepted;
 

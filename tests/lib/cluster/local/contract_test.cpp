@@ -60,6 +60,9 @@ TEST_CASE("this machine: what the caller throws on acceptance") {
 TEST_CASE("this machine: jobs are checked without being handed over") {
   contract_check(Local().place());
 }
+TEST_CASE("this machine: there is no site to ask") {
+  contract_examine_site(Local().place());
+}
 TEST_CASE("this machine: a node is looked at") {
   contract_probe(Local().place());
 }

@@ -44,10 +44,10 @@ SlurmSite site_of(const std::string& sinfo) {
 const TemplateChoices kChoices{
     .name = "hgx", .workspace = "/shared/bench/runs", .trainer = "/shared/tessera/bin/trainer"};
 
-ClusterTemplate draft(const SlurmSite& site, const TemplateChoices& choices = kChoices) {
-  return cluster_template(site, catalogue(), choices);
+SlurmTemplate draft(const SlurmSite& site, const TemplateChoices& choices = kChoices) {
+  return slurm_template(site, catalogue(), choices);
 }
-ClusterTemplate draft(const std::string& sinfo, const std::string& partition = {}) {
+SlurmTemplate draft(const std::string& sinfo, const std::string& partition = {}) {
   TemplateChoices choices = kChoices;
   choices.partition = partition;
   return draft(site_of(sinfo), choices);
@@ -107,7 +107,7 @@ constexpr const char* kMixed =
 }  // namespace
 
 TEST_CASE("the whole file of a site with many kinds of nodes") {
-  const ClusterTemplate made = draft(kMixed);
+  const SlurmTemplate made = draft(kMixed);
   const std::filesystem::path path = "tests/data/slurm/init.yaml";
   if (std::getenv("TESSERA_WRITE_GOLDEN") != nullptr) write_file_atomically(path, made.yaml);
   CHECK(read_file(path) == made.yaml);
@@ -118,7 +118,7 @@ TEST_CASE("the whole file of a site with many kinds of nodes") {
 }
 
 TEST_CASE("what a certain site has is set") {
-  const ClusterTemplate made = draft(kB200);
+  const SlurmTemplate made = draft(kB200);
   const Cluster cluster = read(made.yaml);
   CHECK(cluster.kind == Kind::slurm);
   CHECK(cluster.workspace == "/shared/bench/runs");
@@ -188,7 +188,7 @@ TEST_CASE("which partition") {
   CHECK(draft(down + few, "d").partition == "d");
   // GPUs that no node has make no partition of GPUs.
   CHECK(draft(cpu + "e|up|infinite|0|n/a|0|0|gpu:b200:8|(null)\n").partition == "cpu");
-  const ClusterTemplate none = draft("");
+  const SlurmTemplate none = draft("");
   CHECK(none.partition.empty());
   CHECK(read(none.yaml).slurm.partition.empty());
   try {
@@ -228,7 +228,7 @@ TEST_CASE("a GPU that may be several is guessed by no one: one # less chooses") 
                                     {"gh200", {"gh200_96gb", "gh200_144gb"}},
                                     {"v100_32gb", {"v100_sxm2_32gb", "v100_pcie_32gb"}}}) {
     CAPTURE(type);
-    const ClusterTemplate made =
+    const SlurmTemplate made =
         draft(fmt::format("gpu*|up|infinite|2|idle|64|1|gpu:{}:4|(null)\n", type));
     CHECK(made.gpus.empty());
     CHECK(made.open == std::vector<std::string>{"gpu:" + type});
@@ -260,7 +260,7 @@ TEST_CASE("Slurm's name of a GPU that is one entry is set") {
         {"tesla_v100-sxm2-32gb", "v100_sxm2_32gb"},
         {"nvidia_rtx_pro_6000_blackwell_server_edition", "rtx_pro_6000_blackwell_server"}}) {
     CAPTURE(std::string(type));
-    const ClusterTemplate made =
+    const SlurmTemplate made =
         draft(fmt::format("gpu*|up|infinite|2|idle|64|1|gpu:{}:4|(null)\n", type));
     CHECK(made.open.empty());
     CHECK(made.gpus == std::vector<std::string>{name});
@@ -290,8 +290,7 @@ TEST_CASE("a GPU that no entry is says how to add one") {
                                    {"gpu:8", "gpu"},
                                    {"gpu:h20_3e:8", "gpu:h20_3e"}}) {
     CAPTURE(gres);
-    const ClusterTemplate made =
-        draft(fmt::format("gpu*|up|infinite|2|idle|64|1|{}|(null)\n", gres));
+    const SlurmTemplate made = draft(fmt::format("gpu*|up|infinite|2|idle|64|1|{}|(null)\n", gres));
     CHECK(made.gpus.empty());
     CHECK(made.open == std::vector<std::string>{type});
     CHECK(holds(made.yaml, "--gpu-catalogue FILE"));
@@ -318,7 +317,7 @@ TEST_CASE("a GPU that no entry is says how to add one") {
 
 TEST_CASE(
     "nodes that differ in GPUs: the largest count, and nothing asks for more CPUs than all have") {
-  const ClusterTemplate made = draft(
+  const SlurmTemplate made = draft(
       "gpu*|up|infinite|5|idle|64|1|gpu:b200:4|(null)\n"
       "gpu*|up|infinite|2|mixed|96|1|gpu:b200:8|(null)\n"
       "gpu*|up|infinite|1|down*|128|1|gpu:b200:8|(null)\n"
@@ -337,7 +336,7 @@ TEST_CASE(
 }
 
 TEST_CASE("two of Slurm's types that are one GPU do not make one entry twice") {
-  const ClusterTemplate made = draft(
+  const SlurmTemplate made = draft(
       "gpu*|up|infinite|2|idle|64|1|gpu:b200:8|(null)\n"
       "gpu*|up|infinite|5|idle|64|1|gpu:nvidia_b200:8|(null)\n");
   CHECK(made.gpus == std::vector<std::string>{"b200"});
@@ -454,7 +453,7 @@ TEST_CASE("any site gives a file that is read, and nothing of it is a guess") {
     for (std::size_t q = below(3); q > 0; --q) site.qos.push_back(word());
     const TemplateChoices choices{
         .name = "hgx", .workspace = "/w/" + word(), .trainer = "/t/" + word()};
-    const ClusterTemplate made = cluster_template(site, odd, choices);
+    const SlurmTemplate made = slurm_template(site, odd, choices);
     CAPTURE(made.yaml);
     Cluster cluster;
     REQUIRE_NOTHROW(cluster = read(made.yaml));

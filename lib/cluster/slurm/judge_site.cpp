@@ -1,21 +1,18 @@
+#include "lib/cluster/slurm/judge_site.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "apps/submit/project/doctor.h"
 #include "lib/cluster/slurm/job.h"
 
-namespace tessera::submit {
+namespace tessera::cluster {
 
 namespace {
 
-using cluster::Cluster;
-using cluster::GpuEntry;
-using cluster::SlurmGres;
-using cluster::SlurmNodes;
-using cluster::SlurmSite;
 using Level = Finding::Level;
 
 std::string one_of(const std::set<std::string>& names) {
@@ -31,9 +28,9 @@ bool is_down(const SlurmNodes& nodes) {
          nodes.state.starts_with("fail") || nodes.state.starts_with("maint");
 }
 
-class Judge {
+class SiteJudge {
  public:
-  Judge(const Cluster& cluster, const SlurmSite& site) : cluster_(cluster), site_(site) {}
+  SiteJudge(const Cluster& cluster, const SlurmSite& site) : cluster_(cluster), site_(site) {}
 
   std::vector<Finding> findings() {
     version();
@@ -258,13 +255,13 @@ class Judge {
     if (longest && cluster_.max_time_s && *cluster_.max_time_s > *longest) {
       add(Level::mend, "time",
           fmt::format("max is {}, the partition ends jobs after {}",
-                      cluster::slurm_time(*cluster_.max_time_s), cluster::slurm_time(*longest)),
-          fmt::format("time.max: {}", cluster::slurm_time(*longest)));
+                      slurm_time(*cluster_.max_time_s), slurm_time(*longest)),
+          fmt::format("time.max: {}", slurm_time(*longest)));
     }
     if (longest && !cluster_.max_time_s) {
       add(Level::note, "time",
           fmt::format("the partition ends jobs after {0}; with time.max: {0} no run asks for more",
-                      cluster::slurm_time(*longest)));
+                      slurm_time(*longest)));
     }
     if (site_.limits_memory && cluster_.slurm.mem.empty()) {
       add(Level::note, "mem",
@@ -310,7 +307,7 @@ std::int64_t nodes_out_of_service(const Cluster& cluster, const SlurmSite& site)
 }
 
 std::vector<Finding> judge_site(const Cluster& cluster, const SlurmSite& site) {
-  return Judge(cluster, site).findings();
+  return SiteJudge(cluster, site).findings();
 }
 
-}  // namespace tessera::submit
+}  // namespace tessera::cluster
