@@ -90,7 +90,7 @@ class Gatherer {
       : request_(request), notes_(notes), ledgers_(request.ask) {}
 
   std::vector<LocatedRun> gather(runlog::Depth depth) {
-    std::vector<RunFiles> files;
+    std::vector<RunFiles> files;  // of a project before the same below a folder
     std::set<fs::path> project_folders;
     for (const Project& project : request_.projects) {
       std::ranges::move(find_project(project.workspace, project.name), std::back_inserter(files));
@@ -102,8 +102,15 @@ class Gatherer {
     }
     forget_doubles(files);
     std::erase_if(files, [&](const RunFiles& of_run) { return !maybe_wanted(of_run); });
+    // A folder that is called as its run is that run, another one may be a copy.
+    std::ranges::stable_partition(
+        files, [](const RunFiles& of_run) { return parse_run_name(of_run.name()).has_value(); });
     for (std::size_t i = 0; i < files.size(); ++i) {
-      if (auto run = read_run(files[i], notes_, depth)) add_run(*std::move(run), files[i].folder);
+      if (!files[i].logs.empty()) {
+        for (Run& run : read_loose_logs(files[i].logs, notes_)) add_found(std::move(run), files[i]);
+      } else if (auto run = read_run(files[i], notes_, depth)) {
+        add_found(*std::move(run), files[i]);
+      }
       if (request_.progress) request_.progress(i + 1, files.size());
     }
     std::vector<fs::path> logs;
@@ -129,9 +136,22 @@ class Gatherer {
 
   // By the folder's name if it is a run's; others are read first.
   bool maybe_wanted(const RunFiles& files) const {
-    const std::string name = fs::absolute(files.folder).lexically_normal().filename().string();
+    const std::string name = files.name();
     const auto parts = parse_run_name(name);
     return !parts || request_.selection.takes(parts->project, name);
+  }
+
+  // Of a folder that has another name than its run, only what is not there under its own.
+  void add_found(Run run, const RunFiles& files) {
+    if (files.name() != run.run) {
+      if (!files.project.empty() && !run.project.empty() && run.project != files.project) return;
+      if (!run.run.empty() && names_.contains(run.run)) {
+        notes_.add(files.folder,
+                   fmt::format("holds {}, which is there already; left out", run.run));
+        return;
+      }
+    }
+    add_run(std::move(run), files.folder);
   }
 
   void add_run(Run run, const fs::path& folder) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "collect/readers/readers.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
 #include "lib/runlog/record.h"
@@ -59,10 +60,18 @@ RunFiles files_of_run(const fs::path& folder, const std::vector<fs::directory_en
       attempts[*told].specification = entry.path();
     }
   }
-  RunFiles files{.folder = folder, .attempts = {}};
+  RunFiles files;
+  files.folder = folder;
   for (auto& [attempt, of_attempt] : attempts) {
     of_attempt.attempt = attempt;
     files.attempts.push_back(std::move(of_attempt));
+  }
+  if (!files.attempts.empty()) return files;
+  for (const fs::directory_entry& entry : entries) {
+    std::error_code ignored;
+    if (entry.is_regular_file(ignored) && !entry.is_symlink(ignored) &&
+        reader_of(entry.path()) != nullptr)
+      files.logs.push_back(entry.path());
   }
   return files;
 }
@@ -79,11 +88,10 @@ void descend(const fs::path& folder, int depth, std::vector<RunFiles>& found, No
     notes.add(folder, fmt::format("cannot be read: {}; left out", fault.message()));
     return;
   }
-  if (RunFiles files = files_of_run(folder, entries); !files.attempts.empty()) {
-    found.push_back(std::move(files));
-    return;
-  }
-  if (depth == kDeepest) return;
+  RunFiles files = files_of_run(folder, entries);
+  const bool is_run = !files.attempts.empty();
+  if (is_run || !files.logs.empty()) found.push_back(std::move(files));
+  if (is_run || depth == kDeepest) return;
   for (const fs::directory_entry& entry : entries) {
     std::error_code ignored;
     // A link could lead back up and give every run twice.
@@ -131,6 +139,10 @@ std::optional<RunName> parse_run_name(std::string_view name) {
   return parts;
 }
 
+std::string RunFiles::name() const {
+  return fs::absolute(folder).lexically_normal().filename().string();
+}
+
 bool Selection::takes(std::string_view of_project, std::string_view run) const {
   if (!project.empty() && of_project != project) return false;
   return std::ranges::all_of(filters, [&](const std::string& filter) {
@@ -147,11 +159,16 @@ std::vector<RunFiles> find_project(const fs::path& workspace, const std::string&
   std::vector<RunFiles> found;
   for (const fs::directory_entry& entry : entries) {
     std::error_code ignored;
-    const auto name = parse_run_name(entry.path().filename().string());
-    if (!name || name->project != project || !entry.is_directory(ignored)) continue;
+    const std::string called = entry.path().filename().string();
+    const auto name = parse_run_name(called);
+    if (called.starts_with('.') || (name && name->project != project)) continue;
+    if (!entry.is_directory(ignored)) continue;
     const auto inside = entries_of(entry.path(), fault);
     if (fault) cannot_read(entry.path(), fault);
-    found.push_back(files_of_run(entry.path(), inside));
+    RunFiles files = files_of_run(entry.path(), inside);
+    files.project = project;
+    // A run that has not begun has no files yet, but is one.
+    if (name || !files.attempts.empty() || !files.logs.empty()) found.push_back(std::move(files));
   }
   return found;
 }

@@ -1,4 +1,6 @@
-// Finds the files of runs: of a project in a workspace, or below any folders. Reads names only.
+// Finds the files of runs: of a project in a workspace, or below any folders. Our trainer's files
+// are known by their names; in a folder without any, other files are logs if a reader recognises
+// them.
 #pragma once
 
 #include <filesystem>
@@ -31,6 +33,12 @@ struct AttemptFiles {
 struct RunFiles {
   std::filesystem::path folder;
   std::vector<AttemptFiles> attempts;  // by number
+  // In a folder without attempts: files that are logs by their content, in order of name.
+  std::vector<std::filesystem::path> logs;
+  std::string project;  // in whose folder it lies; empty: found below any folder
+
+  // The folder's own name, "" of a root.
+  std::string name() const;
 };
 
 // Which runs are asked for.
@@ -42,12 +50,15 @@ struct Selection {
   bool takes(std::string_view project, std::string_view run) const;
 };
 
-// Run folders of one project. An absent project folder gives none; Error(io) if it cannot be read.
+// The folders with runs in one project's folder, but for those that are called as another project's
+// runs. What a folder with another name holds shows when it is read. An absent project folder gives
+// none; Error(io) if it cannot be read.
 std::vector<RunFiles> find_project(const std::filesystem::path& workspace,
                                    const std::string& project);
 
-// Every run folder at or below `folder` (one that holds log.*.jsonl, run.*.json or run.*.pid), in
-// order of name. Error(io) if `folder` is none; folders below that cannot be read are noted.
+// Every folder with runs at or below `folder`, in order of name. One that holds log.*.jsonl,
+// run.*.json or run.*.pid is not looked into further. Error(io) if `folder` is none; folders below
+// that cannot be read are noted.
 std::vector<RunFiles> find_below(const std::filesystem::path& folder, Notes& notes);
 
 // `path` itself, or every regular file below it, in order of name. Error(io) if there is none.

@@ -223,6 +223,10 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
       std::clamp<std::int64_t>(row.facts.repeats.value_or(1), run.repeat, 1000000));
   row.queue_s = outcome.queue_s;
   if (outcome.log_file) row.log = outcome.log_file->string();
+  if (outcome.reader != nullptr) {
+    row.engine = outcome.reader->engine;
+    row.reader = outcome.reader->name;
+  }
   if (!row.facts.job && !outcome.job.empty()) row.facts.job = outcome.job;
   const auto shape = runlog::shape_of(row.facts);
   const bool possible = possible_shape(shape, row.facts.ran<&Point::seq_len>());

@@ -59,7 +59,8 @@ struct Row {
   int repeats_asked = 1;
   std::optional<double> repeat_spread_pct;  // (fastest - slowest) / median tokens/s
   std::optional<double> queue_s;
-  std::string log;  // path of the log
+  std::string log;             // path of the log
+  std::string engine, reader;  // whose log it is, and who read it
 
   double model_size = 0;  // parameters without the part that depends on seq_len: order only
 

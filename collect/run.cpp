@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "collect/readers/readers.h"
+#include "collect/readers/tessera.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/point/identity.h"
@@ -48,10 +50,10 @@ std::string nothing_in(const runlog::LogFile& file) {
   return file.foreign > 0 ? "no record of a run log in it; left out" : "empty; left out";
 }
 
-std::optional<runlog::LogFile> read_or_note(const fs::path& path, runlog::Depth depth,
-                                            Notes& notes) {
+std::optional<runlog::LogFile> read_or_note(const Reader& reader, const fs::path& path,
+                                            runlog::Depth depth, Notes& notes) {
   try {
-    return runlog::read_log_file(path, depth);
+    return reader.read(path, depth);
   } catch (const Error& error) {
     notes.add(path, error.without_where() + "; left out");
     return std::nullopt;
@@ -93,6 +95,7 @@ void place(Attempt& attempt, RankLog rank_log) {
     attempt.rank_logs.push_back(std::move(rank_log));
   } else if (!attempt.log || (!attempt.log->log.footer && rank_log.log.footer)) {
     attempt.log_file = rank_log.path;
+    attempt.reader = rank_log.reader;
     attempt.log = std::move(rank_log);
   }
 }
@@ -108,14 +111,19 @@ void name_run(Run& run, const runlog::Origin& origin) {
 
 using StartKey = std::pair<int, int>;  // attempt, restart
 
-// Rank 0's log and those of the others, by start.
+// Rank 0's log and those of the others, by start. Their names say that they are our trainer's.
 void read_attempt_logs(const AttemptFiles& files, runlog::Depth depth, Run& run,
                        std::map<StartKey, Attempt>& starts, Notes& notes) {
   for (const fs::path& path : files.logs) {
     runlog::LogFileName name;
     runlog::parse_log_file_name(path.filename().string(), name);
-    const auto file = read_or_note(path, depth, notes);
-    if (name.rank == 0) starts[{name.attempt, name.restart}].log_file = path;
+    const Reader& reader = tessera_reader();
+    const auto file = read_or_note(reader, path, depth, notes);
+    if (name.rank == 0) {
+      Attempt& start = starts[{name.attempt, name.restart}];
+      start.log_file = path;
+      start.reader = &reader;
+    }
     if (!file) continue;
     if (file->logs.empty()) {
       // A trainer makes its file before its first record: an empty one is no fault of the file.
@@ -130,7 +138,8 @@ void read_attempt_logs(const AttemptFiles& files, runlog::Depth depth, Run& run,
                                     run.id));
         continue;
       }
-      RankLog rank_log{.path = path, .log = log, .faults = runlog::faults(*file, log)};
+      RankLog rank_log{
+          .path = path, .log = log, .faults = runlog::faults(*file, log), .reader = &reader};
       Attempt& attempt = starts[{log.origin.attempt, log.origin.restart}];
       if (!take_point(rank_log, attempt.point, notes)) {
         starts.erase({log.origin.attempt, log.origin.restart});
@@ -147,7 +156,7 @@ void read_attempt_logs(const AttemptFiles& files, runlog::Depth depth, Run& run,
 std::optional<Run> read_run(const RunFiles& files, Notes& notes, runlog::Depth depth) {
   Run run;
   run.folder = files.folder;
-  const std::string folder_name = fs::absolute(files.folder).lexically_normal().filename().string();
+  const std::string folder_name = files.name();
   if (const auto name = parse_run_name(folder_name)) {
     run.project = name->project;
     run.run = folder_name;
@@ -181,7 +190,9 @@ std::vector<Run> read_loose_logs(const std::vector<fs::path>& files, Notes& note
   std::vector<Run> runs;
   std::map<std::tuple<std::string, std::string, int>, std::size_t> by_name;
   for (const fs::path& path : files) {
-    const auto file = read_or_note(path, runlog::Depth::row, notes);
+    const Reader* recognised = reader_of(path);
+    const Reader& reader = recognised != nullptr ? *recognised : tessera_reader();
+    const auto file = read_or_note(reader, path, runlog::Depth::row, notes);
     if (!file) continue;
     if (file->logs.empty()) {
       notes.add(path, nothing_in(*file));
@@ -189,7 +200,8 @@ std::vector<Run> read_loose_logs(const std::vector<fs::path>& files, Notes& note
     }
     note_damage(*file, notes);
     for (const runlog::Log& log : file->logs) {
-      RankLog rank_log{.path = path, .log = log, .faults = runlog::faults(*file, log)};
+      RankLog rank_log{
+          .path = path, .log = log, .faults = runlog::faults(*file, log), .reader = &reader};
       std::optional<sweep::Point> point;
       if (!take_point(rank_log, point, notes)) continue;
       // Records without a header or footer do not name their run: they stay with their file.

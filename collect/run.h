@@ -8,6 +8,7 @@
 
 #include "collect/find.h"
 #include "collect/notes.h"
+#include "collect/readers/reader.h"
 #include "lib/base/process.h"
 #include "lib/point/point.h"
 #include "lib/runlog/reader.h"
@@ -19,6 +20,7 @@ struct RankLog {
   std::filesystem::path path;
   runlog::Log log;
   std::string faults;  // runlog::faults
+  const Reader* reader = nullptr;
 };
 
 // One start of the trainer: an attempt, or a restart of it by the scheduler.
@@ -28,6 +30,7 @@ struct Attempt {
   std::optional<RankLog> log;                     // of rank 0
   std::vector<RankLog> rank_logs;                 // of the others
   std::optional<std::filesystem::path> log_file;  // rank 0's, whatever it holds
+  const Reader* reader = nullptr;                 // of log_file
   std::optional<ProcessRef> process;              // local: who runs it
   bool process_known = false;                     // there is a readable process file
   std::optional<std::filesystem::path> specification;
@@ -49,8 +52,9 @@ struct Run {
 std::optional<Run> read_run(const RunFiles& files, Notes& notes,
                             runlog::Depth depth = runlog::Depth::row);
 
-// Reads log files on their own (captured output, copies): the runs that they hold, in order of
-// file. The same attempt in two files is taken once, the one with a footer.
+// Reads log files on their own (captured output, copies, another trainer's): the runs that they
+// hold, in order of file. Where no reader recognises a file's head, ours looks for records in all
+// of it. The same attempt in two files is taken once, the one with a footer.
 std::vector<Run> read_loose_logs(const std::vector<std::filesystem::path>& files, Notes& notes);
 
 }  // namespace tessera::collect

@@ -284,6 +284,7 @@ RunOutcome outcome_of(const Run& run, const ledger::RunState* submitted) {
     candidate.outcome.outcome = outcome_of(attempt, state);
     candidate.outcome.attempt = attempt.attempt;
     candidate.outcome.log_file = attempt.log_file;
+    candidate.outcome.reader = attempt.reader;
     candidate.outcome.point = attempt.point;
     candidate.build = candidate.outcome.outcome.facts.commit;
     if (state != nullptr) {

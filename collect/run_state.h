@@ -48,6 +48,7 @@ struct RunOutcome {
   std::optional<double> queue_s;
   std::string job;                                // of the ledger
   std::optional<std::filesystem::path> log_file;  // of the attempt
+  const Reader* reader = nullptr;                 // of log_file
   std::optional<sweep::Point> point;
 };
 // `submitted` is the ledger's knowledge of the run, or nullptr; attempts without files count too.
