@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
@@ -100,19 +101,38 @@ std::int64_t copy_bytes(const Device& device) {
   return device.info().kind == "cpu" ? kCopyBytes : kGpuCopyBytes;
 }
 
-void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, double seconds,
+std::vector<Op> BenchEntry::build(BenchArena& arena) const {
+  std::vector<Op> ops = from->build(arena);
+  ops.erase(ops.begin() + static_cast<std::ptrdiff_t>(timed.op) + 1, ops.end());
+  return ops;
+}
+
+std::vector<BenchEntry> bench_entries(const std::vector<test::Case>& cases) {
+  std::vector<BenchEntry> entries;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const test::Case& c : cases) {
+      for (const test::Case::Timed& timed : c.timed) {
+        if (timed.dtype == dtype) entries.push_back({.from = &c, .timed = timed});
+      }
+    }
+  }
+  return entries;
+}
+
+void bench_operations(Device& device, const std::vector<BenchEntry>& entries, double seconds,
                       const std::function<void(double bytes_per_s)>& copied,
                       const std::function<void(const BenchResult&)>& each) {
-  // First what it needs, at an address that is never read or written.
+  // First what they need, at an address that is never read or written.
   std::int64_t bytes = 2 * copy_bytes(device);
   std::int64_t workspace_bytes = 0;
-  for (const BenchEntry& entry : catalogue) {
+  for (const BenchEntry& entry : entries) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, not a place
-    BenchRoom room(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20));
-    workspace_bytes = std::max(workspace_bytes, device.workspace_bytes(entry.build(room)));
-    for (const Op& op : room.first())
+    BenchArena arena(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20), entry.timed.arena);
+    for (const Op& op : entry.build(arena))
       workspace_bytes = std::max(workspace_bytes, device.workspace_bytes(op));
-    bytes = std::max(bytes, room.used());
+    for (const Op& op : arena.fills())
+      workspace_bytes = std::max(workspace_bytes, device.workspace_bytes(op));
+    bytes = std::max(bytes, arena.used_bytes());
   }
   const std::int64_t there = device.info().memory_bytes;
   if (there > 0 && bytes + workspace_bytes > there) {
@@ -125,17 +145,16 @@ void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, 
   // One entry after the other has the memory for itself.
   std::byte* base = device.allocate(Pool::device, bytes + workspace_bytes);
   struct Made {
-    BenchRoom room;
-    Op op;
+    std::unique_ptr<BenchArena> arena;
+    std::vector<Op> ops;
   };
   std::vector<Made> made;
   std::vector<Op> all;
-  for (const BenchEntry& entry : catalogue) {
-    BenchRoom room(base);
-    const Op op = entry.build(room);
-    all.insert(all.end(), room.first().begin(), room.first().end());
-    all.push_back(op);
-    made.push_back({std::move(room), op});
+  for (const BenchEntry& entry : entries) {
+    Made& one = made.emplace_back(std::make_unique<BenchArena>(base, entry.timed.arena));
+    one.ops = entry.build(*one.arena);
+    all.insert(all.end(), one.arena->fills().begin(), one.arena->fills().end());
+    all.insert(all.end(), one.ops.begin(), one.ops.end());
   }
   device.prepare(all, {base + bytes, static_cast<std::size_t>(workspace_bytes)});
   device.seal();
@@ -145,15 +164,17 @@ void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, 
   });
   copied(2 * static_cast<double>(copy_bytes(device)) / copy_s);
   for (std::size_t i = 0; i < made.size(); ++i) {
-    const auto& [room, op] = made[i];
-    room.upload(device);
-    for (const Op& before : room.first()) device.run(Stream::compute, before, {});
+    const auto& [arena, ops] = made[i];
+    arena->upload(device);
+    for (const Op& fill : arena->fills()) device.run(Stream::compute, fill, {});
+    for (const Op& op : ops) device.run(Stream::compute, op, {});
+    const Op& measured = ops.back();
     const double one =
-        best_seconds(device, seconds, kRows, [&] { device.run(Stream::compute, op, {}); });
-    const Cost needed = cost(op);
-    each({.op = op_name(op),
-          .variant = catalogue[i].variant,
-          .dtype = catalogue[i].dtype,
+        best_seconds(device, seconds, kRows, [&] { device.run(Stream::compute, measured, {}); });
+    const Cost needed = cost(measured);
+    each({.op = op_name(measured),
+          .variant = entries[i].timed.variant,
+          .dtype = entries[i].timed.dtype,
           .seconds = one,
           .bytes = static_cast<double>(needed.bytes),
           .matmul_flops = needed.matmul_flops});
@@ -161,7 +182,6 @@ void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, 
 }
 
 void bench(const BenchOptions& options, std::FILE* out, std::FILE* people) {
-  const BenchShape& shape = options.shape;
   const std::unique_ptr<Gpu> gpu =
       options.gpu ? open_gpu({.ordinal = 0, .choice_cache = default_choice_cache()}) : nullptr;
   const std::unique_ptr<Device> cpu = gpu ? nullptr : cpu_device(options.threads);
@@ -172,8 +192,9 @@ void bench(const BenchOptions& options, std::FILE* out, std::FILE* people) {
       1e12 * (gpu ? gpu->measure_gemm_tflops(Precision::amp_bf16, options.gemm_seconds)
                   : measure_gemm_peak(options.threads, options.gemm_seconds).tflops);
   nlohmann::ordered_json operations = nlohmann::ordered_json::array();
+  const std::vector<test::Case> cases = test::decoder_cases(options.shape);
   bench_operations(
-      device, bench_catalogue(shape), options.seconds,
+      device, bench_entries(cases), options.seconds,
       [&](double bytes_per_s) {
         reference.copy_bytes_per_s = bytes_per_s;
         print_now(

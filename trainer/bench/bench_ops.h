@@ -7,9 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "trainer/bench/bench_catalogue.h"
+#include "trainer/bench/bench_arena.h"
+#include "trainer/selftest/cases.h"
 
 namespace tessera::trainer {
+
+using BenchShape = test::DecoderShape;
+
+// One operation of a case that is marked for measuring.
+struct BenchEntry {
+  const test::Case* from = nullptr;
+  test::Case::Timed timed;
+
+  // The operations up to the one that is measured, which is the last.
+  std::vector<Op> build(BenchArena& arena) const;
+};
+
+// What `cases` mark, those in f32 first. Refers to them.
+std::vector<BenchEntry> bench_entries(const std::vector<test::Case>& cases);
 
 struct BenchResult {
   std::string op;  // op_name()
@@ -33,10 +48,11 @@ inline constexpr std::int64_t kCopyBytes = std::int64_t{128} << 20;
 inline constexpr std::int64_t kGpuCopyBytes = std::int64_t{1} << 30;
 std::int64_t copy_bytes(const Device& device);
 
-// Sets up the catalogue's memory on a new device and runs it: first the copy, then each operation
-// for about `seconds`. `copied` gets the copy's rate, `each` every result as it is there. Error
-// (host_oom, oom) if the device has no room for the largest entry.
-void bench_operations(Device& device, const std::vector<BenchEntry>& catalogue, double seconds,
+// Sets up the entries' memory on a new device and runs them: first the copy, then each operation
+// for about `seconds`, once what comes before it in its case has run. `copied` gets the copy's
+// rate, `each` every result as it is there. Error(host_oom, oom) if the device has no room for the
+// largest entry.
+void bench_operations(Device& device, const std::vector<BenchEntry>& entries, double seconds,
                       const std::function<void(double bytes_per_s)>& copied,
                       const std::function<void(const BenchResult&)>& each);
 

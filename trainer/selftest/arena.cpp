@@ -97,8 +97,8 @@ void from_double(double value, std::byte* p, DType dtype) {
   }
 }
 
-Tensor Arena::make(const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols,
-                   std::int64_t gap, const Values& values, bool compared) {
+Tensor CheckArena::make(const std::string& name, const Layout& layout, const Values& values) {
+  const auto& [dtype, rows, cols, gap, compared] = layout;
   Tensor t{nullptr, dtype, rows, cols, cols + gap};
   const std::int64_t element = bytes_of(dtype);
   std::vector<std::byte> host(static_cast<std::size_t>(rows * t.ld * element), kGuard);
@@ -117,60 +117,30 @@ Tensor Arena::make(const std::string& name, DType dtype, std::int64_t rows, std:
   return t;
 }
 
-Tensor Arena::in(const std::string& name, std::int64_t rows, std::int64_t cols, double scale,
-                 double shift, std::int64_t gap) {
-  return make(name, dtype_, rows, cols, gap, values_of(name, rows * cols, scale, shift), false);
+Tensor CheckArena::filled(const std::string& name, const Layout& layout, double scale,
+                          double shift) {
+  return make(name, layout, values_of(name, layout.rows * layout.cols, scale, shift));
 }
 
-Tensor Arena::accumulator(const std::string& name, std::int64_t rows, std::int64_t cols,
-                          double scale, double shift) {
-  return make(name, compute_dtype(), rows, cols, 0, values_of(name, rows * cols, scale, shift),
-              true);
+Tensor CheckArena::empty(const std::string& name, const Layout& layout) {
+  return make(name, layout,
+              Values(static_cast<std::size_t>(layout.rows * layout.cols),
+                     std::numeric_limits<double>::quiet_NaN()));
 }
 
-Tensor Arena::out(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t gap) {
-  return make(
-      name, dtype_, rows, cols, gap,
-      Values(static_cast<std::size_t>(rows * cols), std::numeric_limits<double>::quiet_NaN()),
-      true);
+Tensor CheckArena::integers(const std::vector<std::int32_t>& values) {
+  return make("integers",
+              {.dtype = DType::i32, .rows = 1, .cols = static_cast<std::int64_t>(values.size())},
+              Values(values.begin(), values.end()));
 }
 
-Tensor Arena::wide_in(const std::string& name, std::int64_t rows, std::int64_t cols, double scale,
-                      double shift, std::int64_t gap) {
-  return make(name, compute_dtype(), rows, cols, gap, values_of(name, rows * cols, scale, shift),
-              false);
-}
-
-Tensor Arena::wide_out(const std::string& name, std::int64_t rows, std::int64_t cols,
-                       std::int64_t gap) {
-  return make(
-      name, compute_dtype(), rows, cols, gap,
-      Values(static_cast<std::size_t>(rows * cols), std::numeric_limits<double>::quiet_NaN()),
-      true);
-}
-
-Tensor Arena::statistics(const std::string& name, std::int64_t rows, std::int64_t cols) {
-  return wide_out(name, rows, cols);
-}
-
-Tensor Arena::scratch(std::int64_t elements) {
-  return make("scratch", compute_dtype(), 1, elements, 0,
-              Values(static_cast<std::size_t>(elements), std::numeric_limits<double>::quiet_NaN()),
-              false);
-}
-
-Tensor Arena::integers(const std::vector<std::int32_t>& values) {
-  return make("integers", DType::i32, 1, static_cast<std::int64_t>(values.size()), 0,
-              Values(values.begin(), values.end()), false);
-}
-
-const StepInputs* Arena::inputs(const StepInputs& inputs) {
+const StepInputs* CheckArena::inputs(const StepInputs& inputs) {
   std::byte* p = allocate_(sizeof(inputs));
   upload(p, bytes_in(inputs));
   return reinterpret_cast<const StepInputs*>(p);
 }
 
-StepState* Arena::state(const StepState& state) {
+StepState* CheckArena::state(const StepState& state) {
   std::byte* p = allocate_(sizeof(state));
   upload(p, bytes_in(state));
   entries_.push_back({"loss", {p, DType::f32, 1, 1, 1}, true});
@@ -179,27 +149,27 @@ StepState* Arena::state(const StepState& state) {
   return reinterpret_cast<StepState*>(p);
 }
 
-void Arena::upload(void* data, std::vector<std::byte> bytes) {
+void CheckArena::upload(void* data, std::vector<std::byte> bytes) {
   made_.push_back({data, std::move(bytes)});
   const std::vector<std::byte>& from = made_.back().bytes;
   device_.copy(Stream::compute, data, from.data(), static_cast<std::int64_t>(from.size()));
 }
 
-void Arena::refill() {
+void CheckArena::refill() {
   for (const Made& each : made_) {
     device_.copy(Stream::compute, each.data, each.bytes.data(),
                  static_cast<std::int64_t>(each.bytes.size()));
   }
 }
 
-Arena::Entry& Arena::find(const std::string& name) {
+CheckArena::Entry& CheckArena::find(const std::string& name) {
   for (Entry& entry : entries_) {
     if (entry.name == name) return entry;
   }
   throw std::logic_error("no tensor " + name);
 }
 
-std::vector<std::byte> Arena::download(const Tensor& t) {
+std::vector<std::byte> CheckArena::download(const Tensor& t) {
   std::vector<std::byte> host(static_cast<std::size_t>(t.rows * t.ld * bytes_of(t.dtype)));
   device_.copy(Stream::compute, host.data(), t.data, static_cast<std::int64_t>(host.size()));
   device_.record(Stream::compute, 0);
@@ -207,7 +177,7 @@ std::vector<std::byte> Arena::download(const Tensor& t) {
   return host;
 }
 
-Values Arena::values(const std::string& name) {
+Values CheckArena::values(const std::string& name) {
   const Tensor& t = find(name).tensor;
   const std::vector<std::byte> host = download(t);
   Values values;
@@ -219,7 +189,7 @@ Values Arena::values(const std::string& name) {
   return values;
 }
 
-std::vector<std::string> Arena::compared() const {
+std::vector<std::string> CheckArena::compared() const {
   std::vector<std::string> names;
   for (const Entry& entry : entries_) {
     if (entry.compared) names.push_back(entry.name);
@@ -227,7 +197,7 @@ std::vector<std::string> Arena::compared() const {
   return names;
 }
 
-std::vector<std::byte> Arena::bytes() {
+std::vector<std::byte> CheckArena::bytes() {
   std::vector<std::byte> all;
   for (const Entry& entry : entries_) {
     if (!entry.compared) continue;
@@ -237,7 +207,7 @@ std::vector<std::byte> Arena::bytes() {
   return all;
 }
 
-std::vector<std::string> Arena::overrun() {
+std::vector<std::string> CheckArena::overrun() {
   std::vector<std::string> names;
   for (const Entry& entry : entries_) {
     const Tensor& t = entry.tensor;

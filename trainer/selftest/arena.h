@@ -1,5 +1,5 @@
-// The tensors of one test case: made by name, filled with values that depend on the name only and
-// are exact in bf16, so that an f64, f32 and bf16 instance of a case compute the same thing.
+// What a case of the table (cases.h) is built of: tensors by name, and where they lie. One arena
+// checks what was computed, another one (trainer/bench) only measures how long it takes.
 #pragma once
 
 #include <cstddef>
@@ -24,36 +24,86 @@ void from_double(double value, std::byte* p, DType dtype);  // rounds as the dev
 
 class Arena {
  public:
-  using Allocate = std::function<std::byte*(std::int64_t bytes)>;
-
-  // dtype: of activations. allocate: memory of the device, 256-byte aligned.
-  Arena(Device& device, DType dtype, Allocate allocate, const Overrides& overrides)
-      : device_(device), dtype_(dtype), allocate_(std::move(allocate)), overrides_(overrides) {}
+  // dtype: of activations.
+  explicit Arena(DType dtype) : dtype_(dtype) {}
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  virtual ~Arena() = default;
 
   DType dtype() const { return dtype_; }
   DType compute_dtype() const { return dtype_ == DType::f64 ? DType::f64 : DType::f32; }
 
   // Normal numbers times `scale` plus `shift`. gap: unused elements between rows.
   Tensor in(const std::string& name, std::int64_t rows, std::int64_t cols, double scale = 1,
-            double shift = 0, std::int64_t gap = 0);
+            double shift = 0, std::int64_t gap = 0) {
+    return filled(name, {.dtype = dtype_, .rows = rows, .cols = cols, .gap = gap}, scale, shift);
+  }
   // As `in`, but in the dtype of statistics and gradients, and compared.
   Tensor accumulator(const std::string& name, std::int64_t rows, std::int64_t cols,
-                     double scale = 1, double shift = 0);
-  // Filled with NaN, as are statistics (in the compute dtype) and scratch (never compared).
-  Tensor out(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t gap = 0);
-  Tensor statistics(const std::string& name, std::int64_t rows, std::int64_t cols);
+                     double scale = 1, double shift = 0) {
+    return filled(name, {.dtype = compute_dtype(), .rows = rows, .cols = cols, .compared = true},
+                  scale, shift);
+  }
+  // Not filled, as are statistics (in the compute dtype) and scratch (never compared).
+  Tensor out(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t gap = 0) {
+    return empty(name, {.dtype = dtype_, .rows = rows, .cols = cols, .gap = gap, .compared = true});
+  }
+  Tensor statistics(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    return wide_out(name, rows, cols);
+  }
   // As `in` and `out`, but in the compute dtype: a residual stream wider than its branches.
   Tensor wide_in(const std::string& name, std::int64_t rows, std::int64_t cols, double scale = 1,
-                 double shift = 0, std::int64_t gap = 0);
+                 double shift = 0, std::int64_t gap = 0) {
+    return filled(name, {.dtype = compute_dtype(), .rows = rows, .cols = cols, .gap = gap}, scale,
+                  shift);
+  }
   Tensor wide_out(const std::string& name, std::int64_t rows, std::int64_t cols,
-                  std::int64_t gap = 0);
-  Tensor scratch(std::int64_t elements);
-  Tensor integers(const std::vector<std::int32_t>& values);
+                  std::int64_t gap = 0) {
+    return empty(
+        name, {.dtype = compute_dtype(), .rows = rows, .cols = cols, .gap = gap, .compared = true});
+  }
+  Tensor scratch(std::int64_t elements) {
+    return empty("scratch", {.dtype = compute_dtype(), .rows = 1, .cols = elements});
+  }
+  virtual Tensor integers(const std::vector<std::int32_t>& values) = 0;
   // The same memory under another name, or as an output: in-place operations.
-  void compare(const std::string& name) { find(name).compared = true; }
+  virtual void compare(const std::string& name) = 0;
 
-  const StepInputs* inputs(const StepInputs& inputs);
-  StepState* state(const StepState& state);
+  virtual const StepInputs* inputs(const StepInputs& inputs) = 0;
+  virtual StepState* state(const StepState& state) = 0;
+
+ protected:
+  struct Layout {
+    DType dtype = DType::f32;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    std::int64_t gap = 0;
+    bool compared = false;
+  };
+
+ private:
+  virtual Tensor filled(const std::string& name, const Layout& layout, double scale,
+                        double shift) = 0;
+  virtual Tensor empty(const std::string& name, const Layout& layout) = 0;
+
+  DType dtype_;
+};
+
+// Values depend on the tensor's name only and are exact in bf16, so that an f64, f32 and bf16
+// instance of a case compute the same thing. What is not filled is NaN, what lies between rows is
+// known bytes.
+class CheckArena final : public Arena {
+ public:
+  using Allocate = std::function<std::byte*(std::int64_t bytes)>;
+
+  // allocate: memory of the device, 256-byte aligned.
+  CheckArena(Device& device, DType dtype, Allocate allocate, const Overrides& overrides)
+      : Arena(dtype), device_(device), allocate_(std::move(allocate)), overrides_(overrides) {}
+
+  Tensor integers(const std::vector<std::int32_t>& values) override;
+  void compare(const std::string& name) override { find(name).compared = true; }
+  const StepInputs* inputs(const StepInputs& inputs) override;
+  StepState* state(const StepState& state) override;
 
   // All as it was made: after prepare, which may have written to what operations write to.
   void refill();
@@ -76,14 +126,14 @@ class Arena {
     void* data = nullptr;
     std::vector<std::byte> bytes;
   };
-  Tensor make(const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols,
-              std::int64_t gap, const Values& values, bool compared);
+  Tensor filled(const std::string& name, const Layout& layout, double scale, double shift) override;
+  Tensor empty(const std::string& name, const Layout& layout) override;
+  Tensor make(const std::string& name, const Layout& layout, const Values& values);
   void upload(void* data, std::vector<std::byte> bytes);
   Entry& find(const std::string& name);
   std::vector<std::byte> download(const Tensor& t);
 
   Device& device_;
-  DType dtype_;
   Allocate allocate_;
   const Overrides& overrides_;
   std::vector<Entry> entries_;

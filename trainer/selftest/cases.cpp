@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+
+#include "lib/base/numbers.h"
+#include "trainer/device/random.h"
 
 namespace tessera::trainer::test {
 namespace {
@@ -48,19 +52,31 @@ Case activation_in_place(model::Activation kind, std::int64_t cols, bool onto_x)
   return c;
 }
 
-// Many tokens never come, among them the last three; of frequent ones, every third row's is one and
-// the same, and another is that of 16. more: rows behind the last whole sequence.
-Case embedding(std::int64_t batch, std::int64_t seq, std::int64_t cols, bool positions,
-               bool accumulate, bool frequent = false, std::int64_t more = 0) {
-  Case c;
-  c.name = "embedding " + std::to_string(batch * seq + more) + "x" + std::to_string(cols) +
-           (positions ? " positions" : "") + (accumulate ? " accumulate" : "") +
-           (frequent ? " frequent" : "");
-  c.build = [=](Arena& a) {
-    constexpr std::int32_t kVocab = 75;
-    const std::int64_t rows = batch * seq + more;
-    auto tokens = token_list(rows, kVocab - 3);
-    for (std::size_t t = 0; t < tokens.size() && frequent; ++t) {
+// Which tokens come: some of the table's, many never, among them the last three; frequent ones,
+// where every third row's is one and the same, and another is that of 16; or any, as in synthetic
+// data.
+enum class Tokens { some, frequent, any };
+
+struct EmbeddingCase {
+  std::int64_t batch, seq, cols;
+  bool positions = false;
+  bool accumulate = false;            // the table's gradient
+  bool accumulate_positions = false;  // that of positions
+  Tokens tokens = Tokens::some;
+  std::int64_t more = 0;  // rows behind the last whole sequence
+  std::int64_t vocab = 72;
+  std::int64_t table = 75;  // rows of it
+  std::int64_t spare = 2;   // positions that no sequence has
+  std::int64_t gap = 1;     // between rows of y
+};
+
+std::vector<std::int32_t> tokens_of(const EmbeddingCase& e, std::int64_t rows) {
+  auto tokens = token_list(rows, static_cast<std::int32_t>(e.vocab));
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    if (e.tokens == Tokens::any) {
+      const std::uint32_t word = philox({static_cast<std::uint32_t>(t), 0, 0, 0}, {17, 0})[0];
+      tokens[t] = static_cast<std::int32_t>(word % static_cast<std::uint64_t>(e.vocab));
+    } else if (e.tokens == Tokens::frequent) {
       if (t % 3 == 0) {
         tokens[t] = 5;
       } else if (t % 3 == 1 && t < 48) {
@@ -69,40 +85,50 @@ Case embedding(std::int64_t batch, std::int64_t seq, std::int64_t cols, bool pos
         tokens[t] = 8;
       }
     }
+  }
+  return tokens;
+}
+
+Case embedding(const EmbeddingCase& e) {
+  const std::int64_t rows = e.batch * e.seq + e.more;
+  Case c;
+  c.name = "embedding " + std::to_string(rows) + "x" + std::to_string(e.cols) +
+           (e.positions ? " positions" : "") + (e.accumulate ? " accumulate" : "") +
+           (e.tokens == Tokens::frequent ? " frequent" : "");
+  c.build = [=](Arena& a) {
+    const std::vector<std::int32_t> tokens = tokens_of(e, rows);
     std::vector<std::int32_t> order(tokens.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t l, std::int32_t r) {
-      return tokens[static_cast<std::size_t>(l)] < tokens[static_cast<std::size_t>(r)];
-    });
-    std::vector<std::int32_t> starts(kVocab + 1, 0);
-    for (const std::int32_t token : tokens) {
-      for (std::size_t v = static_cast<std::size_t>(token) + 1; v < starts.size(); ++v) ++starts[v];
-    }
-    const auto gradient = [&](const char* name, std::int64_t r) {
-      return accumulate ? a.accumulator(name, r, cols) : a.statistics(name, r, cols);
+    std::ranges::stable_sort(
+        order, {}, [&](std::int32_t row) { return tokens[static_cast<std::size_t>(row)]; });
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(e.table) + 1, 0);
+    for (const std::int32_t token : tokens) ++starts[static_cast<std::size_t>(token) + 1];
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    const auto gradient = [&](const char* name, std::int64_t r, bool adds) {
+      return adds ? a.accumulator(name, r, e.cols) : a.statistics(name, r, e.cols);
     };
     Embed forward{a.integers(tokens),
-                  a.in("table", kVocab, cols),
+                  a.in("table", e.table, e.cols),
                   {},
-                  a.out("y", rows, cols, cols % 8 == 0 ? 8 : 1),
-                  seq};
+                  a.out("y", rows, e.cols, e.cols % 8 == 0 ? 8 * e.gap : e.gap),
+                  e.seq};
     EmbedBackward backward{a.integers(order),
                            a.integers(starts),
-                           a.in("dy", rows, cols),
-                           gradient("dtable", kVocab),
+                           a.in("dy", rows, e.cols),
+                           gradient("dtable", e.table, e.accumulate),
                            {},
-                           seq,
-                           accumulate,
-                           accumulate};
-    if (positions) {
-      forward.positions = a.in("positions", seq + 2, cols);
-      backward.dpositions = gradient("dpositions", seq + 2);
+                           e.seq,
+                           e.accumulate,
+                           e.accumulate_positions};
+    if (e.positions) {
+      forward.positions = a.in("positions", e.seq + e.spare, e.cols);
+      backward.dpositions = gradient("dpositions", e.seq + e.spare, e.accumulate_positions);
     }
     return std::vector<Op>{forward, backward};
   };
   c.objective = {{"y", "dy"}};
-  if (!accumulate) c.gradients = {{"table", "dtable"}};
-  if (!accumulate && positions) c.gradients.push_back({"positions", "dpositions"});
+  if (!e.accumulate) c.gradients = {{"table", "dtable"}};
+  if (!e.accumulate_positions && e.positions) c.gradients.push_back({"positions", "dpositions"});
   return c;
 }
 
@@ -116,7 +142,7 @@ Case cross_entropy(std::int64_t rows, std::int64_t vocab, std::int64_t cols, dou
     const Tensor logits = a.in("logits", rows, cols, scale, 0, gap);
     a.compare("logits");
     auto targets = token_list(rows, static_cast<std::int32_t>(vocab));
-    targets[1] = -100;
+    if (rows > 1) targets[1] = -100;
     targets[0] = static_cast<std::int32_t>(vocab) - 1;
     StepInputs in;
     in.inv_tokens = static_cast<float>(weight);
@@ -133,31 +159,30 @@ Case cross_entropy(std::int64_t rows, std::int64_t vocab, std::int64_t cols, dou
   return c;
 }
 
-// More rows than any block has threads.
-Case loss_of_many_rows() {
+Case loss_of_rows(std::int64_t rows) {
   Case c;
-  c.name = "loss of many rows";
-  c.build = [](Arena& a) {
+  c.name = "loss of " + std::to_string(rows) + " rows";
+  c.build = [=](Arena& a) {
     StepInputs in;
     in.inv_tokens = 0.25F;
     return std::vector<Op>{
-        SumLoss{a.wide_in("row_loss", 1, 5003, 1, 3), a.inputs(in), a.state({}), false}};
+        SumLoss{a.wide_in("row_loss", 1, rows, 1, 3), a.inputs(in), a.state({}), false}};
   };
   return c;
 }
 
-Case casts() {
+Case casts(std::int64_t rows, std::int64_t cols, std::int64_t gap = 1) {
   Case c;
-  c.name = "casts";
-  c.build = [](Arena& a) {
-    const Tensor x = a.in("x", 9, 777, 1, 0, 1);
-    const Tensor wide = a.statistics("wide", 9, 777);
-    const Tensor sum = a.accumulator("sum", 9, 777);
-    const Tensor back = a.out("back", 9, 777, 2);
-    const Tensor added = a.in("added", 9, 777);
+  c.name = "casts " + std::to_string(rows) + "x" + std::to_string(cols);
+  c.build = [=](Arena& a) {
+    const Tensor x = a.in("x", rows, cols, 1, 0, gap);
+    const Tensor wide = a.statistics("wide", rows, cols);
+    const Tensor sum = a.accumulator("sum", rows, cols);
+    const Tensor back = a.out("back", rows, cols, 2 * gap);
+    const Tensor added = a.in("added", rows, cols);
     a.compare("added");
     return std::vector<Op>{Cast{x, wide}, Cast{x, sum, true}, Cast{sum, back},
-                           Cast{sum, added, true}, Cast{x, a.out("same", 9, 777)}};
+                           Cast{sum, added, true}, Cast{x, a.out("same", rows, cols)}};
   };
   return c;
 }
@@ -179,7 +204,7 @@ Case gradient_norm(std::int64_t elements) {
   return c;
 }
 
-Case adamw(std::int64_t elements, bool low_param) {
+Case adamw(std::int64_t elements, bool low_param, std::int64_t decay_end = 12'345) {
   Case c;
   c.name = "adamw " + std::to_string(elements) + (low_param ? " with parameters" : "");
   c.has_f64 = false;
@@ -199,7 +224,7 @@ Case adamw(std::int64_t elements, bool low_param) {
              0.9F,
              0.95F,
              1e-8F,
-             12'345,
+             decay_end,
              a.inputs(in),
              a.state(state)};
     if (low_param) op.param = a.out("param", 1, elements);
@@ -220,11 +245,15 @@ Case init(std::int64_t elements, std::uint64_t first_index) {
   return c;
 }
 
+void append(std::vector<Case>& all, std::vector<Case> more) {
+  std::ranges::move(more, std::back_inserter(all));
+}
+
 std::vector<Case> make_cases() {
   using model::Activation;
   std::vector<Case> all = gemm_cases();
-  for (Case& each : attention_cases()) all.push_back(std::move(each));
-  for (Case& each : norm_cases()) all.push_back(std::move(each));
+  append(all, attention_cases());
+  append(all, norm_cases());
   for (const Activation kind : {Activation::gelu_erf, Activation::gelu_tanh, Activation::swiglu}) {
     all.push_back(activation(kind, 7, 133, 1));
     all.push_back(activation(kind, 33, 64, 4));
@@ -239,15 +268,14 @@ std::vector<Case> make_cases() {
     }
   }
   for (const bool positions : {false, true}) {
-    for (const bool accumulate : {false, true}) {
-      all.push_back(embedding(3, 21, 37, positions, accumulate));
-    }
+    for (const bool accumulate : {false, true})
+      all.push_back(embedding({3, 21, 37, positions, accumulate, accumulate}));
   }
-  all.push_back(embedding(2, 120, 40, true, false, true));
-  all.push_back(embedding(2, 120, 40, true, true, true));
-  all.push_back(embedding(2, 120, 33, false, true, true));
-  all.push_back(embedding(5, 11, 264, true, true, true, 7));
-  all.push_back(embedding(2, 2, 16'424, true, true));
+  all.push_back(embedding({2, 120, 40, true, false, false, Tokens::frequent}));
+  all.push_back(embedding({2, 120, 40, true, true, true, Tokens::frequent}));
+  all.push_back(embedding({2, 120, 33, false, true, true, Tokens::frequent}));
+  all.push_back(embedding({5, 11, 264, true, true, true, Tokens::frequent, 7}));
+  all.push_back(embedding({2, 2, 16'424, true, true, true}));
   all.push_back(cross_entropy(5, 45, 64, 3));
   all.push_back(cross_entropy(5, 45, 64, 3, 8));
   all.push_back(cross_entropy(2, 9001, 9088, 2, 0));
@@ -255,8 +283,8 @@ std::vector<Case> make_cases() {
   all.push_back(cross_entropy(4, 128, 128, 2, 0));
   all.push_back(cross_entropy(40, 203, 256, 1));
   all.push_back(cross_entropy(3, 3, 3, 30));
-  all.push_back(casts());
-  all.push_back(loss_of_many_rows());
+  all.push_back(casts(9, 777));
+  all.push_back(loss_of_rows(5003));  // more than any block has threads
   all.push_back(gradient_norm(150'001));
   all.push_back(gradient_norm(150'000));
   all.push_back(adamw(20'011, false));
@@ -266,10 +294,60 @@ std::vector<Case> make_cases() {
   all.push_back(init(30'001, 7));
   all.push_back(init(30'000, 1U << 31));
   all.push_back(init(3'000, std::uint64_t{5} << 33));
+  // What the benchmark measures of larger ones.
+  constexpr DecoderShape kSmall{.d_model = 64,
+                                .q_heads = 4,
+                                .kv_heads = 2,
+                                .head_dim = 16,
+                                .ffn = 96,
+                                .vocab = 200,
+                                .seq = 24,
+                                .sequences = 2,
+                                .head_rows = 8,
+                                .fused_gelu = true};
+  append(all, decoder_cases(kSmall));
   return all;
 }
 
 }  // namespace
+
+std::vector<Case> decoder_cases(const DecoderShape& s) {
+  constexpr std::int64_t kVocabMultiple = 128;
+  const std::int64_t padded_vocab = round_up(s.vocab, kVocabMultiple);
+  std::vector<Case> all = decoder_gemm_cases(s);
+  append(all, decoder_attention_cases(s));
+  append(all, decoder_norm_cases(s));
+  const auto add = [&](Case made) -> Case& { return all.emplace_back(std::move(made)); };
+  for (const auto& [kind, name] : Names<model::Activation>::table) {
+    Case& c = add(activation(kind, s.rows(), s.ffn, 1, 0));
+    c.time(0, std::string(name));
+    c.time(1, std::string(name));
+  }
+  Case& tokens = add(embedding({.batch = s.sequences,
+                                .seq = s.seq,
+                                .cols = s.d_model,
+                                .positions = true,
+                                .accumulate = true,
+                                .tokens = Tokens::any,
+                                .vocab = s.vocab,
+                                .table = padded_vocab,
+                                .spare = 0,
+                                .gap = 0}));
+  tokens.time(0);
+  tokens.time(1);
+  add(cross_entropy(s.head_rows, s.vocab, padded_vocab, 1, 0)).time(0);
+  // Both in the arena that has both types; a cast is told by what it reads.
+  add(casts(s.ffn, s.d_model, 0)).timed = {{0, "to f32", DType::bf16, DType::bf16},
+                                           {2, "to bf16", DType::f32, DType::bf16}};
+  const std::int64_t n = s.block_elements();
+  add(adamw(n, false, n)).timed = {{0, "", DType::f32, DType::f32}};
+  add(adamw(n, true, n)).timed = {{0, "to bf16", DType::bf16, DType::bf16}};
+  add(loss_of_rows(s.rows())).timed = {{0, "", DType::f32, DType::f32}};
+  add(gradient_norm(n)).timed = {{0, "", DType::f32, DType::f32}, {1, "", DType::f32, DType::f32}};
+  add(init(n, 0)).timed = {{0, "", DType::f32, DType::f32}};
+  for (Case& c : all) c.name = "decoder: " + c.name;
+  return all;
+}
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = make_cases();

@@ -80,4 +80,14 @@ std::vector<Case> fused_attention_cases() {
           attention(1, 200, 4, 2, 64, 0, 0),   attention(3, 128, 2, 2, 64, 0, 8)};
 }
 
+std::vector<Case> decoder_attention_cases(const DecoderShape& s) {
+  constexpr double kTheta = 10000;
+  Case positions = rope(s.sequences, s.seq, s.q_heads, s.kv_heads, s.head_dim, kTheta, 0);
+  positions.time(1);
+  Case plain = attention(s.sequences, s.seq, s.q_heads, s.kv_heads, s.head_dim, 0, 0);
+  plain.time(0);
+  plain.time(1);
+  return {positions, plain};
+}
+
 }  // namespace tessera::trainer::test

@@ -5,31 +5,34 @@ namespace tessera::trainer::test {
 namespace {
 
 // y = x W^T + b, and all its gradients: the three transpositions that a linear layer needs.
-Case linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool bias, bool accumulate) {
+// accumulate: adds to the matrix' gradient, accumulate_bias to the bias'. gap: the least between
+// rows, others have a multiple.
+Case linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool bias, bool accumulate,
+            bool accumulate_bias, std::int64_t gap = 1) {
   Case c;
   c.name = "linear " + std::to_string(rows) + "x" + std::to_string(in) + "x" + std::to_string(out) +
            (bias ? " bias" : "") + (accumulate ? " accumulate" : "");
   c.build = [=](Arena& a) {
-    const Tensor x = a.in("x", rows, in, 1, 0, 3);
+    const Tensor x = a.in("x", rows, in, 1, 0, 3 * gap);
     const Tensor w = a.in("w", out, in, 0.3);
-    const Tensor dy = a.in("dy", rows, out, 1, 0, 1);
-    const Tensor y = a.out("y", rows, out, 2);
+    const Tensor dy = a.in("dy", rows, out, 1, 0, gap);
+    const Tensor y = a.out("y", rows, out, 2 * gap);
     const Tensor dx = a.out("dx", rows, in);
     Gemm forward{x, w, y};
     if (bias) forward.bias = a.in("b", 1, out);
-    const auto gradient = [&](const char* name, std::int64_t r, std::int64_t cols) {
-      return accumulate ? a.accumulator(name, r, cols) : a.statistics(name, r, cols);
+    const auto gradient = [&](const char* name, std::int64_t r, std::int64_t cols, bool adds) {
+      return adds ? a.accumulator(name, r, cols) : a.statistics(name, r, cols);
     };
-    std::vector<Op> ops{
+    return std::vector<Op>{
         forward, Gemm{dy, w, dx, false, false},
-        Gemm{dy, x, gradient("dw", out, in), true, false, accumulate},
-        BiasGrad{dy, gradient("db", 1, out), a.scratch(bias_grad_partials(rows, out)), accumulate}};
-    return ops;
+        Gemm{dy, x, gradient("dw", out, in, accumulate), true, false, accumulate},
+        BiasGrad{dy, gradient("db", 1, out, accumulate_bias),
+                 a.scratch(bias_grad_partials(rows, out)), accumulate_bias}};
   };
   c.objective = {{"y", "dy"}};
   c.gradients = {{"x", "dx"}};
   if (!accumulate) c.gradients.push_back({"w", "dw"});
-  if (!accumulate && bias) c.gradients.push_back({"b", "db"});
+  if (!accumulate_bias && bias) c.gradients.push_back({"b", "db"});
   return c;
 }
 
@@ -71,19 +74,19 @@ std::int64_t gap_to_packs(std::int64_t cols, std::int64_t packs = 1) {
 // An MLP whose products do its GELU: act = gelu_tanh(pre), pre = x W^T + b; out = act V^T; and
 // backward, where the gradient of pre comes straight from that of out.
 Case fused_gelu(std::int64_t rows, std::int64_t in, std::int64_t hidden, std::int64_t out,
-                bool bias) {
+                bool bias, std::int64_t gap = 1) {
   Case c;
   c.name = "gemm gelu " + std::to_string(rows) + "x" + std::to_string(in) + "x" +
            std::to_string(hidden) + "x" + std::to_string(out) + (bias ? " bias" : "");
   c.build = [=](Arena& a) {
-    const Tensor x = a.in("x", rows, in, 1, 0, 3);
+    const Tensor x = a.in("x", rows, in, 1, 0, 3 * gap);
     const Tensor w = a.in("w", hidden, in, 0.3);
-    const Tensor v = a.in("v", out, hidden, 0.3, 0, 2);
+    const Tensor v = a.in("v", out, hidden, 0.3, 0, 2 * gap);
     const Tensor pre = a.out("pre", rows, hidden, gap_to_packs(hidden));
-    const Tensor act = a.out("act", rows, hidden, 5);
+    const Tensor act = a.out("act", rows, hidden, 5 * gap);
     const Tensor y = a.out("y", rows, out);
-    const Tensor dy = a.in("dy", rows, out, 1, 0, 1);
-    const Tensor dpre = a.out("dpre", rows, hidden, 2);
+    const Tensor dy = a.in("dy", rows, out, 1, 0, gap);
+    const Tensor dpre = a.out("dpre", rows, hidden, 2 * gap);
     Gemm forward{.a = x, .b = w, .d = act, .epilogue = GemmEpilogue::gelu, .pre = pre};
     if (bias) forward.bias = a.in("b", 1, hidden);
     return std::vector<Op>{
@@ -168,10 +171,10 @@ Case epilogues_over_blocks() {
 }  // namespace
 
 std::vector<Case> gemm_cases() {
-  return {linear(65, 33, 17, true, false),
-          linear(7, 130, 96, false, false),
-          linear(100, 20, 31, false, true),
-          linear(1, 1, 1, true, false),
+  return {linear(65, 33, 17, true, false, false),
+          linear(7, 130, 96, false, false, false),
+          linear(100, 20, 31, false, true, true),
+          linear(1, 1, 1, true, false, false),
           gemm_rest(),
           gemm_blocks(),
           fused_gelu(65, 33, 23, 17, true),
@@ -181,6 +184,20 @@ std::vector<Case> gemm_cases() {
           gelu_slope(19, 37, 21, true, true),
           gelu_slope(33, 64, 40, false, true),
           epilogues_over_blocks()};
+}
+
+// The MLP's first matrix, forward and backward; and with the GELU, the second one backward.
+std::vector<Case> decoder_gemm_cases(const DecoderShape& s) {
+  Case up = linear(s.rows(), s.d_model, s.ffn, true, true, false, 0);
+  up.time(0, "forward");
+  up.time(1, "dX");
+  up.time(2, "dW");
+  up.time(3);
+  if (!s.fused_gelu) return {up};
+  Case gelu = fused_gelu(s.rows(), s.d_model, s.ffn, s.d_model, true, 0);
+  gelu.time(0, "forward gelu");
+  gelu.time(2, "dX dgelu");
+  return {up, gelu};
 }
 
 }  // namespace tessera::trainer::test

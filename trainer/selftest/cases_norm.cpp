@@ -173,4 +173,15 @@ std::vector<Case> norm_cases() {
   return all;
 }
 
+std::vector<Case> decoder_norm_cases(const DecoderShape& s) {
+  std::vector<Case> all;
+  for (const Norm kind : {Norm::layernorm, Norm::rmsnorm}) {
+    Case& c = all.emplace_back(
+        norm({kind, s.rows(), s.d_model, Residual::add, kind == Norm::layernorm, false, 0}));
+    c.time(0, std::string(to_text(kind)));
+    c.time(1, std::string(to_text(kind)));
+  }
+  return all;
+}
+
 }  // namespace tessera::trainer::test

@@ -15,9 +15,9 @@ std::byte* HostMemory::operator()(std::int64_t bytes) {
   return blocks_.back().get();
 }
 
-Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
+Outcome run_case(const Case& c, DType dtype, Device& device, const CheckArena::Allocate& allocate,
                  const Overrides& overrides, Seal seal, std::span<std::byte> given) {
-  Arena arena(device, dtype, allocate, overrides);
+  CheckArena arena(device, dtype, allocate, overrides);
   const std::vector<Op> ops = c.build(arena);
   std::int64_t workspace = 0;
   for (const Op& op : ops) workspace = std::max(workspace, device.workspace_bytes(op));
@@ -55,7 +55,7 @@ std::int64_t case_bytes(const Case& c, DType dtype) {
   HostMemory memory;
   std::int64_t all = 0;
   const Overrides none;
-  Arena arena(
+  CheckArena arena(
       *device, dtype,
       [&](std::int64_t bytes) {
         all += bytes;

@@ -34,7 +34,7 @@ struct Outcome {
 // With memory of the device from `allocate`, also for its workspace where none is given. Seal::yes:
 // a new device, of which this is the last use; no: one that runs several cases, one after another.
 enum class Seal : bool { no, yes };
-Outcome run_case(const Case& c, DType dtype, Device& device, const Arena::Allocate& allocate,
+Outcome run_case(const Case& c, DType dtype, Device& device, const CheckArena::Allocate& allocate,
                  const Overrides& overrides = {}, Seal seal = Seal::yes,
                  std::span<std::byte> workspace = {});
 

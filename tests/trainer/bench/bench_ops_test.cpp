@@ -1,4 +1,4 @@
-// The catalogue is complete, and what is measured of it is what the operations cost.
+// What is measured of the table of operations is complete, and is what the operations cost.
 #include "trainer/bench/bench_ops.h"
 
 #include <doctest/doctest.h>
@@ -15,6 +15,7 @@
 
 using namespace tessera;
 using namespace tessera::trainer;
+using namespace tessera::trainer::test;
 
 namespace {
 
@@ -32,6 +33,7 @@ BenchShape with_fused_gelu() {
   shape.fused_gelu = true;
   return shape;
 }
+const std::vector<Case> kCases = decoder_cases(with_fused_gelu());
 
 // Never read or written.
 std::byte* address() {
@@ -50,9 +52,9 @@ std::string text_of(std::FILE* file) {
 
 TEST_CASE("every operation has an entry, and what has activations has one in bf16 too") {
   std::map<std::size_t, std::set<DType>> dtypes;
-  for (const BenchEntry& entry : bench_catalogue(with_fused_gelu())) {
-    BenchRoom room(address());
-    dtypes[entry.build(room).index()].insert(entry.dtype);
+  for (const BenchEntry& entry : bench_entries(kCases)) {
+    BenchArena arena(address(), entry.timed.arena);
+    dtypes[entry.build(arena).back().index()].insert(entry.timed.dtype);
   }
   for (std::size_t i = 0; i < std::variant_size_v<Op>; ++i) {
     CAPTURE(i);
@@ -63,17 +65,33 @@ TEST_CASE("every operation has an entry, and what has activations has one in bf1
   CHECK(without == 4);  // sum_loss, squared_norm, finish_norm, init
 }
 
+TEST_CASE("what is measured is checked: the table has each of the benchmark's cases") {
+  std::map<std::string, std::size_t> timed;  // operations and variants, by how many cases
+  for (const Case& c : cases()) {
+    for (const Case::Timed& each : c.timed) ++timed[each.variant];
+  }
+  std::map<std::string, std::size_t> measured;
+  for (const BenchEntry& entry : bench_entries(kCases)) ++measured[entry.timed.variant];
+  CHECK(timed == measured);
+  std::set<std::string> names;
+  for (const Case& c : cases()) {
+    CAPTURE(c.name);
+    CHECK(names.insert(c.name).second);
+  }
+}
+
 TEST_CASE("products that do a GELU are in it where the engine has such") {
   const auto variants = [](const BenchShape& shape) {
     std::multiset<std::string> of_gemm;
-    for (const BenchEntry& entry : bench_catalogue(shape)) {
-      BenchRoom room(address());
-      const Op op = entry.build(room);
+    const std::vector<Case> cases = decoder_cases(shape);
+    for (const BenchEntry& entry : bench_entries(cases)) {
+      BenchArena arena(address(), entry.timed.arena);
+      const Op op = entry.build(arena).back();
       const auto* gemm = std::get_if<Gemm>(&op);
       if (gemm == nullptr) continue;
-      CHECK((entry.variant == "forward gelu") == (gemm->epilogue == GemmEpilogue::gelu));
-      CHECK((entry.variant == "dX dgelu") == (gemm->epilogue == GemmEpilogue::dgelu));
-      of_gemm.insert(entry.variant);
+      CHECK((entry.timed.variant == "forward gelu") == (gemm->epilogue == GemmEpilogue::gelu));
+      CHECK((entry.timed.variant == "dX dgelu") == (gemm->epilogue == GemmEpilogue::dgelu));
+      of_gemm.insert(entry.timed.variant);
     }
     return of_gemm;
   };
@@ -87,32 +105,33 @@ TEST_CASE("products that do a GELU are in it where the engine has such") {
 TEST_CASE("each entry is run on finite data of its own, and leaves finite results") {
   const std::unique_ptr<Device> device = cpu_device(1);
   std::int64_t bytes = 0;
-  for (const BenchEntry& entry : bench_catalogue(with_fused_gelu())) {
-    BenchRoom room(address());
-    entry.build(room);
-    bytes = std::max(bytes, room.used());
+  for (const BenchEntry& entry : bench_entries(kCases)) {
+    BenchArena arena(address(), entry.timed.arena);
+    entry.build(arena);
+    bytes = std::max(bytes, arena.used_bytes());
   }
   std::byte* base = device->allocate(Pool::device, bytes);
   std::byte* workspace = device->allocate(Pool::device, 1 << 20);
-  for (const BenchEntry& entry : bench_catalogue(with_fused_gelu())) {
-    CAPTURE(entry.variant);
+  for (const BenchEntry& entry : bench_entries(kCases)) {
+    CAPTURE(entry.timed.variant);
     std::memset(base, 0xFF, static_cast<std::size_t>(bytes));  // NaN
-    BenchRoom room(base);
-    const Op op = entry.build(room);
+    BenchArena arena(base, entry.timed.arena);
+    const std::vector<Op> ops = entry.build(arena);
+    const Op& op = ops.back();
     CAPTURE(std::string(op_name(op)));
-    std::vector<Op> all = room.first();
-    all.push_back(op);
+    std::vector<Op> all = arena.fills();
+    all.insert(all.end(), ops.begin(), ops.end());
     device->prepare(all, {workspace, 1 << 20});
-    room.upload(*device);
+    arena.upload(*device);
     // Rows of it, as in a measurement.
-    for (const Op& before : room.first()) device->run(Stream::compute, before, {});
+    for (const Op& before : all) device->run(Stream::compute, before, {});
     for (int i = 0; i < 20; ++i) device->run(Stream::compute, op, {});
     const auto* norm = std::get_if<NormBackward>(&op);
     for (const auto& range : access(op).writes) {
       // rmsnorm leaves the half of its scratch that is for dbias.
       if (norm != nullptr && range.data() == norm->partials.data) continue;
       // No element is all ones: -1, NaN. Half of an f32 may be.
-      const std::size_t element = entry.dtype == DType::f32 ? 4 : 2;
+      const std::size_t element = entry.timed.dtype == DType::f32 ? 4 : 2;
       bool is_written = true;
       for (std::size_t at = 0; at + element <= range.size(); at += element) {
         const auto bytes_of_it = range.subspan(at, element);
@@ -130,18 +149,18 @@ TEST_CASE("each entry is run on finite data of its own, and leaves finite result
 
 TEST_CASE("all entries are measured, in order, with what they cost") {
   const std::unique_ptr<Device> device = cpu_device(1);
-  const auto catalogue = bench_catalogue(with_fused_gelu());
+  const std::vector<BenchEntry> entries = bench_entries(kCases);
   double copy = 0;
   std::vector<BenchResult> results;
   bench_operations(
-      *device, catalogue, 1e-3, [&](double bytes_per_s) { copy = bytes_per_s; },
+      *device, entries, 1e-3, [&](double bytes_per_s) { copy = bytes_per_s; },
       [&](const BenchResult& result) { results.push_back(result); });
   CHECK(copy > 1e7);
   CHECK(copy < 1e13);
-  REQUIRE(results.size() == catalogue.size());
+  REQUIRE(results.size() == entries.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
-    BenchRoom room(address());
-    const Op op = catalogue[i].build(room);
+    BenchArena arena(address(), entries[i].timed.arena);
+    const Op op = entries[i].build(arena).back();
     CHECK(results[i].op == op_name(op));
     CHECK(results[i].seconds > 0);
     CHECK(results[i].seconds < 1);
@@ -167,7 +186,7 @@ TEST_CASE("the table has a line for each, JSON the same figures") {
   CHECK(json.at("threads") == 1);
   CHECK(json.at("copy_gb_per_s") > 0);
   CHECK(json.at("gemm_gflop_per_s") > 0);
-  CHECK(json.at("operations").size() == bench_catalogue(kSmall).size());
+  CHECK(json.at("operations").size() == bench_entries(decoder_cases(kSmall)).size());
   for (const auto& operation : json.at("operations")) {
     const std::string variant = operation.value("variant", "");
     const auto name =
@@ -184,9 +203,10 @@ TEST_CASE("what the machine cannot hold is refused with both figures") {
   BenchShape huge = kSmall;
   huge.ffn = std::int64_t{1} << 40;
   const std::unique_ptr<Device> device = cpu_device(1);
+  const std::vector<Case> cases = decoder_cases(huge);
   const auto nothing = [](const auto&) {};
   try {
-    bench_operations(*device, bench_catalogue(huge), 1e-3, nothing, nothing);
+    bench_operations(*device, bench_entries(cases), 1e-3, nothing, nothing);
     FAIL("was not refused");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::host_oom);

@@ -87,7 +87,7 @@ TEST_CASE("the table of cases runs every kind of operation") {
   for (const Case& c : cases()) {
     HostMemory memory;
     const Overrides none;
-    Arena arena(*device, DType::f32, [&](std::int64_t bytes) { return memory(bytes); }, none);
+    CheckArena arena(*device, DType::f32, [&](std::int64_t bytes) { return memory(bytes); }, none);
     for (const Op& op : c.build(arena)) kinds.insert(op.index());
   }
   CHECK(kinds.size() == std::variant_size_v<Op>);

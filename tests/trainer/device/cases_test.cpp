@@ -41,7 +41,7 @@ Values initial(const Case& c, const std::string& name) {
   const auto device = cpu_device(1);
   HostMemory memory;
   const Overrides none;
-  Arena arena(*device, DType::f64, [&](std::int64_t bytes) { return memory(bytes); }, none);
+  CheckArena arena(*device, DType::f64, [&](std::int64_t bytes) { return memory(bytes); }, none);
   c.build(arena);
   return arena.values(name);
 }

@@ -75,7 +75,7 @@ TEST_CASE("a sealed device does not touch the heap") {
       const auto device = cpu_device(2);
       HostMemory memory;
       const Overrides none;
-      Arena arena(*device, dtype, [&](std::int64_t bytes) { return memory(bytes); }, none);
+      CheckArena arena(*device, dtype, [&](std::int64_t bytes) { return memory(bytes); }, none);
       const std::vector<Op> ops = c.build(arena);
       std::int64_t workspace = 0;
       for (const Op& op : ops) workspace = std::max(workspace, device->workspace_bytes(op));

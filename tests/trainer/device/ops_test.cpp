@@ -131,7 +131,7 @@ TEST_CASE("operations change only what they declare to write") {
       HostMemory memory;
       const Overrides none;
       std::vector<std::span<std::byte>> blocks;
-      Arena arena(
+      CheckArena arena(
           *device, dtype,
           [&](std::int64_t bytes) {
             blocks.emplace_back(memory(bytes), static_cast<std::size_t>(bytes));
@@ -175,7 +175,7 @@ TEST_CASE("operations depend only on what they declare to read") {
       HostMemory memory;
       const Overrides none;
       std::vector<std::span<std::byte>> blocks;
-      Arena arena(
+      CheckArena arena(
           *device, DType::f32,
           [&](std::int64_t bytes) {
             blocks.emplace_back(memory(bytes), static_cast<std::size_t>(bytes));
