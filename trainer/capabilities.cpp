@@ -30,7 +30,8 @@ bool has_gloo() {
   }
 }
 
-// What this build computes on a GPU, whether there is one here or not: as accept.h has it.
+// Returns what this build can train on a GPU, whether or not this machine has one. accept.h refuses
+// everything else.
 nlohmann::ordered_json on_any_gpu() {
   nlohmann::ordered_json gpu;
   gpu["precisions"] = nlohmann::ordered_json::array(

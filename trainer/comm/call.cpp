@@ -31,6 +31,7 @@ void need_flat(Collective collective, const char* name, const Tensor& t) {
   }
 }
 
+// A shard is either outside of full or exactly this rank's slice of it.
 void need_shard_of(Collective collective, int rank, int size, const Tensor& shard,
                    const Tensor& full) {
   need_flat(collective, "shard", shard);
@@ -81,6 +82,7 @@ Call all_reduce_sum_call(const Tensor& tensor) {
   return {Collective::all_reduce_sum, tensor.dtype, tensor.cols, data, data, {}};
 }
 
+// prepare compares sizes of registered memory only: addresses differ from rank to rank.
 bool is_same(const Call& a, const Call& b) {
   return a.collective == b.collective && a.dtype == b.dtype && a.elements == b.elements &&
          std::ranges::equal(
@@ -123,7 +125,7 @@ std::string calls_text(std::span<const std::optional<Call>> calls) {
     const auto same = [&](const std::optional<Call>& other) {
       return other && is_same(*calls[rank], *other);
     };
-    if (std::ranges::any_of(calls.first(rank), same)) continue;  // told with that one
+    if (std::ranges::any_of(calls.first(rank), same)) continue;  // listed with that one
     std::string ranks;
     for (std::size_t other = rank; other < calls.size(); ++other) {
       if (same(calls[other])) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", other);

@@ -27,7 +27,7 @@ class Loader {
   void fill(std::int64_t step, std::span<std::int32_t> batch);
 
   std::int64_t elements() const { return elements_; }
-  // Where microbatch i begins in the batch, and its length.
+  // Begin and length of microbatch i in the batch.
   std::int64_t begin(std::size_t i) const { return begins_[i]; }
   std::int64_t count(std::size_t i) const { return layouts_[i].elements; }
   std::size_t microbatches() const { return layouts_.size(); }

@@ -17,7 +17,7 @@
 
 namespace tessera::trainer {
 
-// What a run needs of a token file.
+// The part of a token file that a run needs.
 struct DataUse {
   std::int64_t vocab = 0;  // of the model: every id is below it
   std::int64_t seq_len = 0;
@@ -26,7 +26,7 @@ struct DataUse {
   std::uint64_t seed = 17;
 };
 
-// What the records say of a file.
+// The facts of a file that the records hold.
 struct DataFacts {
   std::int64_t tokens = 0;  // of the whole file
   // CRC-32 of the tokens' bytes, without the header: of all of them in a file of up to kReadWhole,

@@ -1,5 +1,5 @@
-// Which bytes an operation reads and writes. A view of some columns of a wider tensor gives a range
-// for each row, so that its neighbours in the row do not count.
+// The bytes that an operation reads and writes. A view of some columns of a wider tensor gives a
+// range for each row, so that its neighbours in the row do not count.
 #include "trainer/device/ops.h"
 
 namespace tessera::trainer {

@@ -1,4 +1,4 @@
-// What executes operations: the CPU (the reference, deterministic) or a GPU. A device knows no
+// A device executes operations: the CPU (the reference, deterministic) or a GPU. A device knows no
 // model.
 //
 // Life: allocate the pools of the plan -> prepare every operation of the run -> seal -> steps.

@@ -1,5 +1,5 @@
-// What a GPU is beyond a device: software, choices, memory, clocks. No CUDA header: a trainer that
-// was built without CUDA has these functions too, and they say so.
+// A GPU, which is a device with software, choices, memory figures and clocks. No CUDA header: a
+// trainer that was built without CUDA has these functions too, and they say so.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +91,7 @@ struct GpuOptions {
 // used.
 std::unique_ptr<Gpu> open_gpu(const GpuOptions& options);
 
-// What the trainer can do on this machine, without opening a GPU.
+// The GPUs of this machine and the trainer's code for them, found without opening a GPU.
 struct GpuPresence {
   bool is_built = false;           // this trainer has a CUDA device
   std::vector<std::string> names;  // of the GPUs that the process may see

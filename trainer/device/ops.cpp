@@ -64,7 +64,7 @@ Cost cost_of(const ActForward& o) {
 Cost cost_of(const ActBackward& o) {
   return {0, bytes(o.x) + bytes(o.dy) + bytes(o.dx)};
 }
-// Of the table, only the looked-up rows count, as if all tokens of the batch differed.
+// Only the table's looked-up rows count, as if all tokens of the batch differed.
 Cost cost_of(const Embed& o) {
   return {0, bytes(o.tokens) + 2 * bytes(o.y)};
 }

@@ -53,7 +53,7 @@ struct StepState {
   std::int32_t not_finite = 0;  // 1: loss or norm is NaN or infinite, and AdamW leaves all as it is
 };
 
-// What a GEMM does to its sums, in f32 and before it rounds them.
+// The function that a GEMM applies to its sums, in f32 and before it rounds them.
 enum class GemmEpilogue : std::uint8_t {
   none,
   gelu,   // pre = op(A) op(B) (+ bias), D = gelu_tanh of it: of the f32 sum, not of what pre holds

@@ -16,7 +16,7 @@ namespace tessera::trainer {
 
 namespace {
 
-// What keeps the ranks from meeting.
+// The parameters of every way to meet.
 struct WayToMeet {
   const Place& place;
   const Environment& variable;
@@ -90,6 +90,7 @@ std::unique_ptr<Store> meet_by_torchrun(const WayToMeet& meeting) {
     throw Error(ExitCode::spec, "MASTER_PORT", fmt::format("'{}' is no port", text),
                 fmt::format("a number from 1 to {}: the ranks meet on the port behind it",
                             kMostMasterPort));
+  // torchrun itself listens on MASTER_PORT.
   const int own_port = static_cast<int>(*port) + 1;
   const wire::Token token = wire::derived_token("torchrun:" + meeting.place.job);
   const bool one_node = meeting.place.nodes == 1;
@@ -114,6 +115,8 @@ std::unique_ptr<Store> meet_in_folder(const WayToMeet& meeting, const StoreOptio
                                 .token = wire::random_token(),
                                 .addresses = std::move(listening.addresses)};
     make_directories(options.run_dir);
+    // It serves before the file is written, so that nobody finds an address that does not answer.
+    // The file goes when all have met.
     auto store = serve_store(std::move(listening.sockets), rendezvous.token, meeting.place);
     const RendezvousFile file(path, rendezvous);
     store->wait_for_all(meeting.until);

@@ -60,6 +60,7 @@ std::optional<std::string> non_empty(const Environment& variable, const std::str
   throw Error(ExitCode::spec, name, what, fix);
 }
 
+// Reads a number. Once one variable of a launcher is set, all of them must be.
 int number(const Environment& variable, const char* name, int low, const Names& names) {
   const auto text = non_empty(variable, name);
   if (!text)
@@ -75,6 +76,7 @@ int number(const Environment& variable, const char* name, int low, const Names& 
   return static_cast<int>(*value);
 }
 
+// torchrun has no number of nodes, only of ranks on each.
 int nodes_of(const Environment& variable, const Names& names, int ranks) {
   const int value = number(variable, names.nodes, 1, names);
   if (names.from != kTorchrun.from) return value;
@@ -144,6 +146,7 @@ bool is_srun_step(const Environment& variable) {
 
 }  // namespace
 
+// Takes the launchers in the order that place.h gives.
 Place place_of(const Environment& variable) {
   const auto is_set = [&](const char* name) { return non_empty(variable, name).has_value(); };
   if (is_set(kOurs.rank) || is_set(kOurs.ranks) || is_set(kOurs.local_rank) || is_set(kOurs.node) ||

@@ -2,15 +2,16 @@
 // in which job. Their variables are named here and nowhere else in the trainer; a new launcher is a
 // column here.
 //
-// | of            | ours                 | Slurm (a step of srun)    | torchrun                 |
-// |---|---|---|---|
-// | rank          | TESSERA_RANK         | SLURM_PROCID              | RANK                     |
-// | size          | TESSERA_RANKS        | SLURM_STEP_NUM_TASKS      | WORLD_SIZE               |
-// | on this node  | TESSERA_LOCAL_RANK   | SLURM_LOCALID             | LOCAL_RANK               |
-// | node          | TESSERA_NODE         | SLURM_NODEID              | GROUP_RANK               |
-// | nodes         | TESSERA_NODES        | SLURM_STEP_NUM_NODES      | WORLD_SIZE/LOCAL_WORLD_SIZE
-// | job           | TESSERA_JOB, or none | SLURM_JOB_ID.SLURM_STEP_ID | TORCHELASTIC_RUN_ID
-// |
+// | of           | ours                 | Slurm (a step of srun)     | torchrun           |
+// |--------------|----------------------|----------------------------|--------------------|
+// | rank         | TESSERA_RANK         | SLURM_PROCID               | RANK               |
+// | size         | TESSERA_RANKS        | SLURM_STEP_NUM_TASKS       | WORLD_SIZE         |
+// | on this node | TESSERA_LOCAL_RANK   | SLURM_LOCALID              | LOCAL_RANK         |
+// | node         | TESSERA_NODE         | SLURM_NODEID               | GROUP_RANK         |
+// | nodes        | TESSERA_NODES        | SLURM_STEP_NUM_NODES       | size / (1)         |
+// | job          | TESSERA_JOB, or none | SLURM_JOB_ID.SLURM_STEP_ID | TORCHELASTIC_RUN_ID |
+//
+// (1) LOCAL_WORLD_SIZE, the ranks of a node.
 //
 // One column is used whole, the first of these: ours, if any of its variables is set; torchrun's,
 // if torchrun itself set it (TORCHELASTIC_RUN_ID: one `srun torchrun` a node starts more ranks
@@ -33,7 +34,7 @@ struct Place {
   int node = 0;
   int nodes = 1;
   std::string from;  // "TESSERA_*", "SLURM_*", "torchrun", or empty: alone
-  // What tells two meetings apart: "18231.0" on Slurm, job and step; "myrun.1" on torchrun, run and
+  // Tells two meetings apart: "18231.0" on Slurm, job and step; "myrun.1" on torchrun, run and
   // restart count. May be empty.
   std::string job;
 };

@@ -1,5 +1,5 @@
-// What a rank must know to find rank 0: its addresses and the token. It comes from a file in the
-// run's folder, from the variables of `trainer --nproc`, or from those of torchrun.
+// The rendezvous: the addresses and the token with which a rank finds rank 0. It comes from a file
+// in the run's folder, from the variables of `trainer --nproc`, or from those of torchrun.
 #pragma once
 
 #include <filesystem>

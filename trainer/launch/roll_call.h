@@ -1,4 +1,4 @@
-// Which ranks have not come, in words.
+// The ranks that have not come, in words.
 #pragma once
 
 #include <string>

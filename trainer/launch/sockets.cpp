@@ -104,6 +104,7 @@ std::vector<Interface> interfaces() {
   return found;
 }
 
+// Listens on each address of each named interface: they may have several, IPv4 and IPv6.
 Listening listen_on_named(const std::string& variable, const std::string& names) {
   Listening listening;
   const std::vector<Interface> all = interfaces();
@@ -158,6 +159,7 @@ FileDescriptor listen_on(const Address& address) {
   return socket;
 }
 
+// One IPv6 socket takes IPv4 too, unless the machine has no IPv6.
 FileDescriptor listen_everywhere(int port) {
   sockaddr_in6 all{};
   all.sin6_family = AF_INET6;
@@ -193,6 +195,7 @@ Listening listen_for(const Place& place, const Environment& variable) {
     const auto names = variable(name);
     if (names && !names->empty()) return listen_on_named(name, *names);
   }
+  // The host's name stands between real addresses and loopback: it may resolve to either.
   listening.sockets.push_back(listen_everywhere(0));
   const int port = port_of(listening.sockets.front());
   const std::vector<Interface> all = interfaces();

@@ -1,4 +1,4 @@
-// What rank 0 knows of the ranks that meet at its store: who has come, which values are set and
+// Rank 0's knowledge of the ranks that meet at its store: who has come, which values are set and
 // asked for, who was lost first. It reads no socket: bytes for a peer are appended to Peer::out.
 //
 // The caller holds the mutex of the store (store_server.cpp).

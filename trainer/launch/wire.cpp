@@ -15,6 +15,8 @@ namespace tessera::trainer::wire {
 
 namespace {
 
+// Lengths of the greeting's parts. Hello: magic, version, rank, ranks, node, nodes, zero, host,
+// nonce. Answer: magic, nonce, hash.
 constexpr std::string_view kHelloMagic = "TESSMEET";
 constexpr std::string_view kAnswerMagic = "TESSHERE";
 static_assert(kHelloMagic.size() == kMagicBytes && kAnswerMagic.size() == kMagicBytes);
@@ -36,6 +38,7 @@ void fill_random(std::span<std::uint8_t> bytes) {
   }
 }
 
+// Integers are little-endian on every machine.
 template <class Integer>
 void put(std::string& out, Integer value) {
   for (std::size_t i = 0; i < sizeof value; ++i)
@@ -112,6 +115,7 @@ std::optional<Token> token_of(std::string_view hex) {
   return token;
 }
 
+// SipHash gives 64 bits, so the token is made of two hashes with different keys.
 Token derived_token(std::string_view text) {
   Token token{};
   for (const std::uint8_t half : {0, 1}) {
@@ -152,6 +156,7 @@ bool may_be_answer(std::string_view begin) {
 }
 
 bool answer_holds(const Token& token, std::string_view hello, std::string_view answer) {
+  // The hash covers the hello too, so an answer to another hello does not hold.
   if (answer.size() != kAnswerBytes || !may_be_answer(answer)) return false;
   const std::string_view said = answer.substr(0, kMagicBytes + kNonceBytes);
   return is_same(answer.substr(said.size()), keyed(token, "answer", hello, said));
@@ -168,6 +173,7 @@ std::optional<Hello> parse_hello(std::string_view bytes) {
   const auto number = [&](std::size_t index) {
     return static_cast<std::int64_t>(take<std::uint32_t>(bytes, kMagicBytes + 4 * (1 + index)));
   };
+  // Bounds what a stranger can claim before it has proved anything.
   constexpr std::int64_t kMost = 1 << 20;
   const std::int64_t rank = number(0), ranks = number(1), node = number(2), nodes = number(3);
   if (ranks > kMost || rank >= ranks || nodes > kMost || node >= nodes) return std::nullopt;
@@ -201,6 +207,7 @@ std::string frame_bytes(const Frame& frame) {
   return out + frame.key + frame.value;
 }
 
+// A length or key length out of bounds ends the connection: the bytes cannot be trusted after that.
 std::optional<Frame> FrameReader::next() {
   if (broken_ || bytes_.size() < kFrameHead) return std::nullopt;
   const std::size_t length = take<std::uint32_t>(bytes_, 0);

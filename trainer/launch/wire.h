@@ -1,5 +1,5 @@
-// What the store and its clients say to each other: a greeting in which both prove that they know
-// the token, then frames. All integers are little-endian. Whoever says anything else is cut off.
+// The protocol between the store and its clients: a greeting in which both prove that they know the
+// token, then frames. All integers are little-endian. Whoever says anything else is cut off.
 //
 //   client -> rank 0   Hello: who I am, and random bytes
 //   rank 0 -> client   Answer: random bytes of its own, and the keyed hash of "answer", Hello and

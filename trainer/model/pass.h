@@ -1,4 +1,4 @@
-// What the emitters of a microbatch's operations share.
+// Shared by the emitters of a microbatch's operations.
 #pragma once
 
 #include <string_view>

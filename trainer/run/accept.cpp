@@ -32,6 +32,7 @@ constexpr std::int64_t kMostThreads = 1024;
   throw Error(ExitCode::spec, fmt::format("point.{}", field), what, fix);
 }
 
+// The ranks must be those of the point: as many, on as many nodes, and in equal shares.
 void accept_ranks(const Point& point, const Place& place) {
   if (point.gpus > comm::kMostGlooRanks) {
     unsupported("gpus", fmt::format("{}: too many ranks", point.gpus),
@@ -193,6 +194,7 @@ void expect_device(const sweep::RunSpec& spec, const std::string& device) {
               expected);
 }
 
+// An automatic microbatch is resolved here, by the memory plan that the engine will make.
 Setup setup_of(const sweep::RunSpec& spec, std::int64_t capacity_bytes) {
   Point point = spec.point;
   point.threads = threads_of(point);

@@ -1,4 +1,4 @@
-// Which run specifications this engine can run.
+// The run specifications that this engine accepts.
 #pragma once
 
 #include <string>

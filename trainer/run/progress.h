@@ -1,4 +1,5 @@
-// What a person sees of a run: a line at its start, one about every two seconds, one at its end.
+// The progress of a run for people: a line at its start, one about every two seconds, one at its
+// end.
 #pragma once
 
 #include <cstdint>

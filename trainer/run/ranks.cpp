@@ -46,6 +46,7 @@ std::string cpus_text() {
   return text;
 }
 
+// Facts cross the store as JSON; a rank that writes other members is another trainer.
 std::string json_of(const RankFacts& facts) {
   Json json;
   json["host"] = facts.host;
@@ -151,6 +152,8 @@ void require_alike(const std::vector<RankFacts>& ranks) {
   }
 }
 
+// Ranks with the same CPUs on the same machine share them equally. Ranks that a scheduler has bound
+// to different CPUs keep their own.
 int cpus_of(const std::vector<RankFacts>& ranks, int rank) {
   const RankFacts& own = ranks[index(rank)];
   const auto sharing = std::ranges::count_if(ranks, [&](const RankFacts& one) {
@@ -171,6 +174,8 @@ std::int64_t memory_of_rank(const std::vector<RankFacts>& ranks) {
   return least;
 }
 
+// Tries the addresses of a rank on another node: the local address that reaches one of them is the
+// one to listen on.
 std::string host_of(const std::vector<RankFacts>& ranks, int rank) {
   const RankFacts& own = ranks[index(rank)];
   const auto elsewhere =
@@ -220,6 +225,8 @@ std::string failure_text(const RankFailure& failure) {
   return fmt::format("exit {}: {}", static_cast<int>(failure.code), failure.reason);
 }
 
+// Parses failure_text. A code outside of its range cannot be a rank's, so it counts as a
+// communication error.
 RankFailure failure_in(const std::string& text) {
   constexpr std::string_view kExit = "exit ";
   const std::size_t colon = text.find(": ");

@@ -1,5 +1,5 @@
-// What the ranks of a run tell each other beside tensors: who they are and what they found before
-// the first step, what they measured after the last, and why one failed.
+// The facts that the ranks of a run exchange beside tensors: who they are and what they found
+// before the first step, what they measured after the last, and why one failed.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace tessera::trainer {
 
-// What a rank knows of itself before its device is made.
+// A rank's facts about itself, before its device is made.
 struct RankFacts {
   std::string host;
   int node = 0;
@@ -52,7 +52,7 @@ std::int64_t memory_of_rank(const std::vector<RankFacts>& ranks);
 // loopback if there is one node.
 std::string host_of(const std::vector<RankFacts>& ranks, int rank);
 
-// What one rank measured over the measured steps.
+// One rank's figures of the measured steps.
 struct RankFigures {
   double measured_s = 0;
   double median_s = 0;

@@ -139,6 +139,8 @@ bool may_be_recorded(std::string_view name) {
          std::ranges::any_of(kPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
+// The record is split into parts of limited size, because messages are limited and the environment
+// may be long. Sorted, so that equal environments give equal records.
 std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
   std::vector<Json> parts(1);
   Json& first = parts.front();

@@ -1,4 +1,4 @@
-// What a run finds out before its first step: the peak that its MFU divides by, whether its ranks
+// The checks of a run before its first step: the peak that its MFU divides by, whether its ranks
 // have the same data and enough memory, and what a step costs.
 #pragma once
 

@@ -80,6 +80,7 @@ std::optional<Profile> profile_steps(Engine& engine, ProfilingDevice& device, st
   return profile;
 }
 
+// Shares of the steps' whole time. On a GPU they may sum to more than 1, because streams overlap.
 runlog::Budget budget(const Profile& profile) {
   const auto share = [&](double seconds) { return seconds / profile.seconds; };
   return {.gemm = share(seconds_of(profile, OpClass::gemm)),

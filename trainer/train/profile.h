@@ -1,4 +1,4 @@
-// Where a step's time goes: each operation of a few steps after the measured ones, timed.
+// A profile of a step's time: each operation of a few steps after the measured ones is timed.
 #pragma once
 
 #include <atomic>

@@ -19,10 +19,10 @@ namespace {
 using comm::Call;
 using comm::Collective;
 
-// Where the ranks meet. In a collective all ranks enter, each with its call; each does its part of
-// the work in the memory of all; all leave. Nothing waits between enter and leave, so a rank that
-// is inside comes out, and failures count only when entering: no rank can free its memory while
-// another works in it.
+// The meeting place of the ranks. In a collective all ranks enter, each with its call; each does
+// its part of the work in the memory of all; all leave. Nothing waits between enter and leave, so a
+// rank that is inside comes out, and failures count only when entering: no rank can free its memory
+// while another works in it.
 class Group {
  public:
   explicit Group(int size) : states_(static_cast<std::size_t>(size)) {}

@@ -1,4 +1,4 @@
-// What a device stored against exact results that are rounded once.
+// Compares what a device stored with exact results that are rounded once.
 //
 // A device computes in f32, so what it rounds lies near the exact result, within `slack`. The
 // stored element must then be no less than exact - slack and no more than exact + slack, each
@@ -25,7 +25,7 @@ struct Exact {
   Values slack = {};  // by element; empty: 0
 };
 
-// By name, what a wrong implementation would store.
+// Results of wrong implementations, by name.
 using WrongWays = std::map<std::string, Values>;
 
 // Checks that every stored element is `exact` rounded once. To show that the inputs can tell, at

@@ -37,7 +37,8 @@ struct Race {
     bool writes = false;
   };
   Side first, second;  // in order of issue
-  // What both access in these ways: the first contiguous piece, and the bytes of all pieces.
+  // The bytes that both access in these ways: the first contiguous piece, and the size of all
+  // pieces.
   std::span<const std::byte> overlap;
   std::int64_t bytes = 0;
   std::string place;  // the piece in words: "bytes 0 to 255 of the device pool"

@@ -74,7 +74,7 @@ TEST_CASE("a run writes every record, in order, and a footer that says all of th
   }
   CHECK(footer.at("measured_s") == doctest::Approx(seconds));
 
-  // What ran, not what was asked for.
+  // The record says what ran, not what was asked for.
   const Json& effective = records[2];
   CHECK(effective.at("sharding_strategy") == "NO_SHARD");
   CHECK(effective.at("attention") == "flash");

@@ -1,4 +1,4 @@
-// What ranks find out about each other, and what follows from that.
+// The facts that ranks exchange, and the decisions that follow from them.
 #include <doctest/doctest.h>
 
 #include <thread>

@@ -1,4 +1,4 @@
-// What the engine asks of its device.
+// The engine's requests to its device.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -34,7 +34,7 @@ inline void on_ranks(int ranks, const std::function<void(int, Communicator&)>& b
   }
 }
 
-// What a rank holds after its steps.
+// A rank's values after its steps.
 struct RankResult {
   std::vector<float> masters, gradients, losses, norms;
 };

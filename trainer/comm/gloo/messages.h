@@ -1,5 +1,5 @@
-// What ranks over Gloo tell each other beside tensors: in the store before they are connected, and
-// when they enter a collective.
+// Messages between ranks over Gloo beside tensors: in the store before they are connected, and when
+// they enter a collective.
 #pragma once
 
 #include <array>

@@ -16,7 +16,7 @@ inline constexpr int kMostGlooRanks = 256;
 }  // namespace comm
 
 struct GlooOptions {
-  // Where this rank listens: a network interface, else a host name or address.
+  // The network interface on which this rank listens, or else a host name or address.
   std::string interface;
   std::string host = "127.0.0.1";
   // How long to wait in prepare for the others.

@@ -1,5 +1,5 @@
-// What the two passes of causal attention share: tiles of kTile queries and keys, and their
-// products. Scores never exist as a whole. What lies above the diagonal is not computed, except the
+// Shared by the two passes of causal attention: tiles of kTile queries and keys, and their
+// products. Scores never exist as a whole. Nothing above the diagonal is computed, except the
 // triangles of the diagonal's kStrip-wide strips.
 #pragma once
 

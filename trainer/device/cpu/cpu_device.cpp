@@ -80,6 +80,7 @@ class CpuDevice final : public Device {
 
   void seal() override { sealed_ = true; }
 
+  // Before seal() an operation that was not prepared runs too, if the workspace suffices.
   void run(Stream, const Op& op, Tag) override {
     if (!prepared_.contains(fingerprint(op))) {
       if (sealed_) {
@@ -105,6 +106,7 @@ class CpuDevice final : public Device {
     }
   }
 
+  // Operations run at issue, so an event is just the time of its record.
   void record(Stream, Event event) override { time_of(event, false) = monotonic_seconds(); }
   void wait(Stream, Event event) override { time_of(event, true); }
   void host_wait(Event event) override { time_of(event, true); }

@@ -1,4 +1,4 @@
-// From a tensor's dtype to the types and kernels of its elements.
+// Dispatch from a tensor's dtype to the types and kernels of its elements.
 #pragma once
 
 #include <algorithm>

@@ -29,11 +29,11 @@ std::string in_words(const Operation& op) {
 }
 
 // The alignment of all matrices of a batch. More than 16 bytes are not told apart (same_plan).
-int common_alignment(int first, std::int64_t step, DType dtype) {
+int common_alignment(int first, std::int64_t stride, DType dtype) {
   constexpr int kMost = 16;
-  const std::int64_t step_bytes = step * bytes_of(dtype);
+  const std::int64_t stride_bytes = stride * bytes_of(dtype);
   int alignment = std::min(first, kMost);
-  while (step_bytes % alignment != 0) alignment /= 2;
+  while (stride_bytes % alignment != 0) alignment /= 2;
   return alignment;
 }
 
@@ -124,6 +124,7 @@ std::optional<std::string> Attention::refusal([[maybe_unused]] const Operation& 
   return std::nullopt;
 }
 
+// The workspace serves both paths, because prepare may fall back from cuDNN to unfused.
 template <class Operation>
 std::int64_t Attention::workspace_of(const Operation& op) {
   std::int64_t bytes = workspace_with(unfused_attention_workspace_bytes(op));
@@ -153,8 +154,8 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
   is_unfused_.insert(fingerprint(op));
   unfused_reasons_[in_words(op)] = *reason;
   const std::span<std::byte> own = parts_of(workspace).attention;
-  for (const BatchedGemm& product : unfused_attention_gemms(op, own))
-    shapes.push_back(batched_shape(product, options_.tf32));
+  for (const BatchedGemm& gemm : unfused_attention_gemms(op, own))
+    shapes.push_back(batched_shape(gemm, options_.tf32));
   KernelLoader loading({.stream = nullptr, .multiprocessors = options_.multiprocessors});
   run_unfused_attention(op, own, loading);
 }

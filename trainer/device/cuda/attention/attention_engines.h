@@ -1,4 +1,4 @@
-// Which of cuDNN's engines runs an attention graph on a GPU.
+// The choice of cuDNN's engine for an attention graph on a GPU.
 #pragma once
 
 #include <cstddef>

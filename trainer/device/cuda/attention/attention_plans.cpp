@@ -24,6 +24,7 @@ AttentionPlans::AttentionPlans(int compute_capability, bool deterministic)
   gpu_.handle = handle_.get();
 }
 
+// Builds a key's graph once and asks cuDNN for its engines.
 AttentionPlans::Graph& AttentionPlans::graph_of(const AttentionGraphKey& key) {
   const auto found = graphs_.find(key);
   if (found != graphs_.end()) return found->second;
@@ -40,6 +41,7 @@ std::optional<std::string> AttentionPlans::refusal(const AttentionGraphKey& key)
                      gpu_.compute_capability % 10);
 }
 
+// The workspace holds the sums of the query gradient first, then cuDNN's own scratch.
 std::int64_t AttentionPlans::workspace_bytes(const AttentionGraphKey& key) {
   const Graph& graph = graph_of(key);
   const std::int64_t plan = graph.configs.empty() ? 0 : graph.configs.front().workspace_bytes;
@@ -47,6 +49,7 @@ std::int64_t AttentionPlans::workspace_bytes(const AttentionGraphKey& key) {
          memory::up_to_multiple(plan, memory::kWorkspaceAlignment);
 }
 
+// Compiles a plan at the first use of a key; later operations of the key share it.
 const Plan& AttentionPlans::plan_of(const AttentionGraphKey& key, std::int64_t room) {
   Graph& graph = graph_of(key);
   if (!graph.chosen) {
@@ -60,6 +63,8 @@ const Plan& AttentionPlans::plan_of(const AttentionGraphKey& key, std::int64_t r
   return graph.chosen->plan;
 }
 
+// Everything that can fail fails here: support, alignment, room. The variant pack binds the
+// operation's addresses, so that a run in a step only launches.
 template <class Operation, class Bind>
 void AttentionPlans::prepare(const Operation& op, const AttentionGraphKey& key,
                              std::span<std::byte> workspace, const Bind& bind) {
@@ -105,6 +110,7 @@ void AttentionPlans::run_prepared(const Operation& op, cudaStream_t stream) {
   if (found == prepared_.end() || !found->second.pack) {
     throw Error(ExitCode::internal, "attention", "was not prepared");
   }
+  // A handle's stream is set only when it changes.
   if (stream_ != stream) {
     check_cudnn(cudnn().cudnnSetStream(gpu_.handle, stream), "the stream cannot be set");
     stream_ = stream;

@@ -113,7 +113,7 @@ void run_unfused_attention(const AttentionForward& op, std::span<std::byte> work
 
 namespace {
 
-// Where the gradients of keys and values are summed: f32 scratch, or dqkv itself if that is f32.
+// The sums of the gradients of keys and values: in f32 scratch, or dqkv itself if that is f32.
 struct KeyGradients {
   Tensor keys, values;  // of one sequence: the columns of a chunk's kv heads
 };

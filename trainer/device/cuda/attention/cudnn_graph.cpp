@@ -14,6 +14,7 @@ namespace tessera::trainer::cuda {
 
 namespace {
 
+// --- From our values to cuDNN's descriptors.
 cudnnDataType_t data_type(Element element) {
   switch (element) {
     case Element::bf16:
@@ -59,6 +60,7 @@ cudnnPointwiseMode_t pointwise_mode(Step step) {
   throw Error(ExitCode::internal, "cuDNN", "not an operation by elements");
 }
 
+// Masks and indices are computed in their own types, everything else in f32.
 cudnnDataType_t compute_type(Step step) {
   if (step == Step::index) return CUDNN_DATA_INT32;
   return step == Step::greater_equal ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
@@ -111,6 +113,7 @@ std::vector<Descriptor> room_for(cudnnBackendDescriptorType_t type, std::int64_t
   return room;
 }
 
+// cuDNN fills descriptors that the caller has made, at most `most` of them.
 std::vector<Descriptor> get_descriptors(const Descriptor& from, cudnnBackendAttributeName_t name,
                                         cudnnBackendDescriptorType_t type, std::int64_t most) {
   std::vector<Descriptor> found = room_for(type, most);
@@ -122,6 +125,7 @@ std::vector<Descriptor> get_descriptors(const Descriptor& from, cudnnBackendAttr
   return found;
 }
 
+// --- Engines: cuDNN's index, its knobs, its workspace.
 void read_workspace(EngineConfig& config) {
   config.workspace_bytes = config.config.get_integer(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
 }
@@ -163,6 +167,7 @@ std::string knob_name(cudnnBackendKnobType_t type) {
   }
 }
 
+// Returns whether the fault is in cuDNN's installation rather than in the GPU.
 bool is_of_parts(cudnnStatus_t status) {
   return status == CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH ||
          status == CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED ||
@@ -194,6 +199,8 @@ Descriptor device_properties(std::string_view json) {
   return d;
 }
 
+// Each operation is a descriptor that refers to its tensors and, unless it only reinterprets
+// memory, to a descriptor of its parameters. The graph refers to all operations.
 OperationGraph::OperationGraph(const TensorGraph& graph, cudnnHandle_t handle) {
   for (const GraphTensor& t : graph.tensors) tensors_.push_back(tensor_descriptor(t));
   for (const GraphOp& op : graph.ops) {
@@ -267,6 +274,7 @@ std::vector<EngineConfig> heuristic_configs(const OperationGraph& graph, const G
   if (is_unsupported(status)) return {};
   check_cudnn(status, "heuristics refuse a graph");
   const std::int64_t most =
+      // With no room for any, cuDNN returns how many configurations there are.
       heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
   std::vector<EngineConfig> configs;
   if (most == 0) return configs;
@@ -277,6 +285,8 @@ std::vector<EngineConfig> heuristic_configs(const OperationGraph& graph, const G
   return configs;
 }
 
+// Sets engine and knobs by hand, as NVIDIA's front end does for engines that the heuristics leave
+// out.
 std::optional<EngineConfig> fixed_config(const OperationGraph& graph, const Gpu& gpu,
                                          std::int64_t engine, std::span<const Knob> knobs) {
   if (engine >= graph.descriptor().get_integer(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)) {
@@ -311,6 +321,7 @@ std::optional<EngineConfig> fixed_config(const OperationGraph& graph, const Gpu&
   return config;
 }
 
+// Finalizing an execution plan compiles its kernels at run time.
 PlanAttempt try_plan(const EngineConfig& config, const Gpu& gpu) {
   Plan plan{Descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR), 0};
   if (gpu.handle != nullptr) plan.descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, gpu.handle);

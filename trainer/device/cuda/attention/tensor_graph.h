@@ -11,7 +11,7 @@ namespace tessera::trainer::cuda {
 
 enum class Element : std::uint8_t { bf16, f32, i32, boolean };
 
-// Where a tensor's elements are.
+// The place of a tensor's elements.
 enum class Place : std::uint8_t {
   memory,  // of the GPU, at an address that is given when the graph runs
   host,    // one f32 that cuDNN reads from host memory at the launch
@@ -56,7 +56,7 @@ struct GraphOp {
   std::int64_t axis = 0;
 };
 
-// Where a graph's tensor lies in memory or on the host when the graph runs.
+// The address of a graph's tensor, in device or host memory, when the graph runs.
 struct Binding {
   std::int64_t id = 0;
   void* address = nullptr;

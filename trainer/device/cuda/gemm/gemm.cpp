@@ -110,6 +110,9 @@ std::string to_text(const GemmChoice& c) {
 
 GemmPlans::GemmPlans(const CublasLt& lt, bool tf32) : lt_(lt), tf32_(tf32), handle_(start(lt)) {}
 
+// For each new shape: the cache's algorithm if it still runs, otherwise the heuristics' first one.
+// Shapes with several candidates are then timed together, and the results are merged with the
+// cache.
 void GemmPlans::prepare(std::span<const GemmShape> shapes, std::span<std::byte> workspace,
                         const GemmOptions& options, GemmTrials* trials, cudaStream_t stream) {
   if (!plans_.empty() &&
@@ -219,6 +222,8 @@ void GemmPlans::describe_choice(Plan& plan, const cublasLtMatmulAlgo_t& algorith
   choice.split_k = configured<std::int32_t>(lt_, algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
+// Times the shapes one after another in the same memory, which is as large as the largest of them
+// needs.
 std::map<std::string, GemmCacheEntry> GemmPlans::time(const std::vector<Untimed>& shapes,
                                                       double seconds, GemmTrials& trials,
                                                       cudaStream_t stream) {
@@ -251,6 +256,7 @@ std::map<std::string, GemmCacheEntry> GemmPlans::time(const std::vector<Untimed>
   return timed;
 }
 
+// Launches go round the operand sets, so that no launch finds its operands in the L2 cache.
 GemmCacheEntry GemmPlans::time(const Untimed& of, std::span<const GemmOperands> sets,
                                double seconds, GemmTrials& trials, cudaStream_t stream) {
   Plan& plan = plans_.at(of.shape);

@@ -119,6 +119,7 @@ GemmCache::Line GemmCache::parse(const std::string& text) {
   return line;
 }
 
+// Damaged lines are counted and skipped: one bad line must not cost the others.
 GemmCache::Content GemmCache::read() const {
   Content content;
   const std::string text = read_file_if_exists(path_).value_or("");
@@ -134,6 +135,7 @@ GemmCache::Content GemmCache::read() const {
   return content;
 }
 
+// Later lines win, so a choice that replaced another one counts.
 void GemmCache::take(const Content& content) {
   for (const Line& line : content.lines) {
     if (line.machine == machine_) entries_.insert_or_assign(line.shape, line.entry);
@@ -180,6 +182,8 @@ void GemmCache::add(const std::map<std::string, GemmCacheEntry>& entries) {
   }
 }
 
+// Merges under the lock: reads what others have written, drops rejected choices, adds those whose
+// shape is still missing, and takes over what the file then says.
 void GemmCache::merge(const std::map<std::string, GemmCacheEntry>& entries) {
   if (path_.has_parent_path()) make_directories(path_.parent_path());
   const Lock lock(path_.string() + ".lock");

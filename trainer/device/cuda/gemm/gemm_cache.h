@@ -25,8 +25,8 @@
 
 namespace tessera::trainer::cuda {
 
-// What a choice depends on besides its shape. An algorithm's 64 bytes have a meaning only within a
-// version of cuBLASLt.
+// The machine that a choice holds for. An algorithm's 64 bytes have a meaning only within a version
+// of cuBLASLt.
 struct GemmMachine {
   std::string gpu;       // name and number of multiprocessors
   std::string cublaslt;  // "13.1.0"

@@ -19,6 +19,8 @@ bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds > 0;
 }
 
+// One timing of all candidates: estimate each, drop the slow ones and those that the budget cannot
+// pay for, then time the rest in rounds.
 class Race {
  public:
   Race(std::size_t count, double budget_seconds, const GemmStopwatch& run)
@@ -27,8 +29,8 @@ class Race {
   std::vector<GemmTiming> result() {
     estimate();
     if (runners_.empty()) return std::move(timings_);
-    leave_hopeless();
-    leave_unaffordable();
+    drop_slow();
+    drop_unaffordable();
     for (int round = 0; round < kMostRounds && !runners_.empty(); ++round) {
       if (round >= kLeastRounds && spent_ + round_seconds() > budget_) break;
       run_round(static_cast<std::size_t>(round));
@@ -49,6 +51,7 @@ class Race {
     return *seconds;
   }
 
+  // The first launch loads the kernel and does not count.
   void estimate() {
     for (std::size_t i = 0; i < timings_.size(); ++i) {
       run(i, 1);
@@ -63,7 +66,8 @@ class Race {
     return best;
   }
 
-  void leave_hopeless() {
+  // A sample is as many launches of the best candidate as last kSampleSeconds.
+  void drop_slow() {
     const double limit = kTooSlowFactor * best();
     const std::size_t first = runners_.front();
     std::erase_if(runners_, [&](std::size_t i) { return i != first && estimates_[i] > limit; });
@@ -71,7 +75,8 @@ class Race {
         std::clamp(std::ceil(kSampleSeconds / best()), 1.0, kMostLaunches));
   }
 
-  void leave_unaffordable() {
+  // Two candidates stay in any case, and the first one always does.
+  void drop_unaffordable() {
     while (runners_.size() > 2 && spent_ + kLeastRounds * round_seconds() > budget_) {
       runners_.erase(std::max_element(
           runners_.begin() + 1, runners_.end(),
@@ -85,6 +90,7 @@ class Race {
     return seconds;
   }
 
+  // Each round begins with another candidate, so that a GPU that grows warm slows all alike.
   void run_round(std::size_t round) {
     for (std::size_t turn = 0; turn < runners_.size(); ++turn) {
       const std::size_t i = runners_[(turn + round) % runners_.size()];

@@ -28,6 +28,7 @@ cublasLtEpilogue_t epilogue(const GemmShape& shape) {
   return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+// A made-up address with exactly this alignment.
 const void* address(int alignment) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(alignment));
 }
@@ -52,6 +53,7 @@ class DescriptorBuilder {
         shape_.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     require(lt_.cublasLtMatmulDescCreate(&made, compute, CUDA_R_32F), "cublasLtMatmulDescCreate");
     LtOwned<cublasLtMatmulDescOpaque_t> owned(made, lt_.cublasLtMatmulDescDestroy);
+    // cuBLASLt's A is our B, hence the exchange here and in the alignments below.
     set(owned, CUBLASLT_MATMUL_DESC_TRANSA, transposition(shape_.transpose_b));
     set(owned, CUBLASLT_MATMUL_DESC_TRANSB, transposition(shape_.transpose_a));
     set(owned, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(shape_));
@@ -129,6 +131,7 @@ class DescriptorBuilder {
   const GemmShape& shape_;
 };
 
+// Faults of the library, by what a caller can do about them.
 ExitCode exit_code(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_NOT_SUPPORTED:

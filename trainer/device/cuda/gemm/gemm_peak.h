@@ -1,5 +1,5 @@
-// What large GEMMs reach on this GPU, to read beside its data sheet's peak: clocks fall under load,
-// and random data costs more power than zeros.
+// The rate of large GEMMs on this GPU, to read beside its data sheet's peak: clocks fall under
+// load, and random data costs more power than zeros.
 #pragma once
 
 #include "lib/model/settings.h"

@@ -13,6 +13,7 @@ namespace tessera::trainer::cuda {
 
 namespace {
 
+// Returns the largest power of two that divides the address, at most kGemmAlignment.
 int alignment_of(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   constexpr std::uintptr_t kMost = kGemmAlignment;

@@ -1,4 +1,4 @@
-// What autotuning of GEMMs needs of a GPU: memory for operands, random numbers in it, and a clock.
+// The GPU as autotuning of GEMMs sees it: memory for operands, random numbers in it, and a clock.
 // It is an interface, so that a test has another one.
 #pragma once
 

@@ -1,5 +1,5 @@
-// From tensors in memory to elements in registers: typed rows, vectorized loads and stores, and
-// grid-stride loops over vectors of eight elements.
+// Elements of tensors in registers: typed rows, vectorized loads and stores, and grid-stride loops
+// over vectors of eight elements.
 #pragma once
 
 #include <algorithm>

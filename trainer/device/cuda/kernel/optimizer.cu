@@ -49,7 +49,7 @@ void finish_norm(const double* partials, std::int64_t count, const StepInputs* i
   state->not_finite = std::isfinite(state->loss) && std::isfinite(state->grad_norm) ? 0 : 1;
 }
 
-// What AdamW takes by value.
+// AdamW's constants, passed by value.
 struct Factors {
   float beta1, beta2, eps;
   std::int64_t decay_end;

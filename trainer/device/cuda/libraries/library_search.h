@@ -1,4 +1,5 @@
-// Where a run-time library lies, which of several is taken, and what is said if there is none.
+// The search for run-time libraries: their folders, the choice among several, the error if there is
+// none.
 //
 // Several cuDNNs, of other versions or for another CUDA, may lie on one machine under the same
 // name. A part that was once opened may stay until the program ends and answers to that name, so

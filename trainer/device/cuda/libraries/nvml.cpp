@@ -32,6 +32,8 @@ constexpr std::chrono::milliseconds kInterval{200};
 
 }  // namespace
 
+// Function pointers. One is null if the driver's NVML lacks the function; then its figure is
+// absent.
 struct Nvml::Functions {
   void* library = nullptr;
   Status (*init)() = nullptr;

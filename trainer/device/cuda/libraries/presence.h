@@ -1,4 +1,4 @@
-// Which GPUs and which CUDA software the machine has.
+// The GPUs and the CUDA software of the machine.
 #pragma once
 
 #include <cuda_runtime_api.h>

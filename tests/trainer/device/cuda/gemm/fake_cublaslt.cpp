@@ -180,7 +180,7 @@ double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
 }
 
-// What happens to a sum before it is stored in D.
+// Transforms a sum before it is stored in D.
 class Epilogue {
  public:
   Epilogue(cublasLtMatmulDesc_t operation, const Matrix& d) {

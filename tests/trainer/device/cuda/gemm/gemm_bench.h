@@ -1,4 +1,4 @@
-// What the tests of GEMM plans share: a fake GPU with trials on it, and a shape.
+// Shared by the tests of GEMM plans: a fake GPU with trials on it, and a shape.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// What cuBLASLt is told, read back from its own descriptors. Expected values are worked out by hand
-// from its documentation: column-major, D [rows, cols] = op(A) op(B), a bias along D's rows.
+// Descriptors of GEMMs, read back from cuBLASLt. Expected values are worked out by hand from its
+// documentation: column-major, D [rows, cols] = op(A) op(B), a bias along D's rows.
 #include "trainer/device/cuda/gemm/gemm_descriptors.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Which algorithms plans take on a fake GPU (fake_cublaslt.h), and what they keep of it.
+// GEMM plans on a fake GPU (fake_cublaslt.h): the algorithms they take and keep.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 

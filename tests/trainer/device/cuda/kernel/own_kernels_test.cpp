@@ -1,5 +1,5 @@
-// What the table of cases does not reach: long rows, many heads, numbers that are not finite, and
-// inputs that the loader never makes.
+// Kernels beyond the table of cases: long rows, many heads, numbers that are not finite, and inputs
+// that the loader never makes.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Which of NVIDIA's libraries are taken if there are several, and that the parts of one come from
-// one place, whatever the loader would take.
+// If several of NVIDIA's libraries are there, the right ones are taken, and the parts of one come
+// from one place, whatever the loader would take.
 //
 // Programs that open them run in an environment of their own, some without the loader's cache: this
 // machine's toolkit may be in that cache, which another machine has only as a folder.

@@ -1,4 +1,4 @@
-// What is said if there is no GPU, and where libraries are found.
+// The reasons given if there is no GPU, and the folders in which libraries are found.
 #include "trainer/device/cuda/libraries/presence.h"
 
 #include <doctest/doctest.h>
