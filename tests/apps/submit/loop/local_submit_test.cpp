@@ -269,6 +269,10 @@ class Dying final : public cluster::Scheduler {
   cluster::NodeReport probe(const cluster::NodeQuestion& question) override {
     return real_->probe(question);
   }
+  cluster::SiteReport examine_site(
+      const std::function<void(const std::string&)>& waiting) override {
+    return real_->examine_site(waiting);
+  }
   std::vector<cluster::JobState> query(std::span<const cluster::OpenJob> jobs) override {
     return real_->query(jobs);
   }
