@@ -183,9 +183,10 @@ Json row_json(const Facts& facts) {
 }
 
 std::vector<Json> row_records(const Facts& facts) {
+  const Json row = row_json(facts);
   std::vector<Json> records;
   std::size_t bytes = 0;
-  for (const auto& [key, value] : row_json(facts).items()) {
+  for (const auto& [key, value] : row.items()) {
     const std::size_t size =
         key.size() + value.dump(-1, ' ', false, Json::error_handler_t::replace).size() + 4;
     if (records.empty() || bytes + size > kRowBytes) {
