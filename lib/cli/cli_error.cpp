@@ -1,6 +1,7 @@
 #include "lib/cli/cli_error.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -62,11 +63,16 @@ Error unknown_flag(const CLI::App& program, const std::string& given) {
   std::vector<const CLI::App*> others = verbs_of(program);
   others.insert(others.begin(), &program);
   std::erase(others, &command);
+  std::vector<std::string> takers;
   for (const CLI::App* other : others) {
-    if (other->get_option_no_throw(given) == nullptr) continue;
-    return {ExitCode::usage, given, other_command,
-            other == &program ? fmt::format("leave it out; {}", see_help(command, "what does"))
-                              : fmt::format("write {} {}", full_name(*other), given)};
+    if (other->get_option_no_throw(given) != nullptr) takers.push_back(full_name(*other));
+  }
+  if (!takers.empty()) {
+    std::string fix = fmt::format("write {} {}", takers.front(), given);
+    if (takers.size() > 1) fix = fmt::format("it goes with {}", fmt::join(takers, ", "));
+    if (takers.front() == program.get_name())
+      fix = fmt::format("leave it out; {}", see_help(command, "what does"));
+    return {ExitCode::usage, given, other_command, fix};
   }
   const std::string unknown = fmt::format("is no flag of {}", name);
   std::optional<std::string> fix = near(given, typed_flags(command, ""));
@@ -74,6 +80,10 @@ Error unknown_flag(const CLI::App& program, const std::string& given) {
     const std::string prefix = full_name(*other) + " ";
     if (!fix && near(given, typed_flags(*other, "")))
       fix = near(prefix + given, typed_flags(*other, prefix));
+  }
+  for (const OldSpelling& row : old_spellings()) {
+    if (!fix && row.program == program.get_name() && near(given, {std::string(row.old)}))
+      fix = fmt::format("did you mean {} {}?", row.program, row.now);
   }
   return {ExitCode::usage, given, unknown, fix.value_or(see_help(command, "them"))};
 }

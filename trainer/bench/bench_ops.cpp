@@ -136,7 +136,8 @@ void bench_operations(Device& device, const std::vector<BenchEntry>& entries, do
   }
   const std::int64_t there = device.info().memory_bytes;
   if (there > 0 && bytes + workspace_bytes > there) {
-    throw Error(device.info().kind == "cpu" ? ExitCode::host_oom : ExitCode::oom, "trainer bench-ops",
+    throw Error(device.info().kind == "cpu" ? ExitCode::host_oom : ExitCode::oom,
+                "trainer bench-ops",
                 fmt::format("{:.2f} GiB are needed, the device has {:.2f} GiB",
                             static_cast<double>(bytes + workspace_bytes) / (1 << 30),
                             static_cast<double>(there) / (1 << 30)),

@@ -146,7 +146,7 @@ TEST_CASE(
   const Place place;
   test::write_sample(place / "runs", sample());
   for (const std::string flag :
-       {"--project", "--save-path", "--workspace", "--gpu-catalogue", "--by", "--format"}) {
+       {"--project", "--save-path", "--workspace", "--gpu-catalogue", "--format"}) {
     CHECK(place.fault({flag, "a", flag, "b"}, ExitCode::usage) ==
           "collect: " + flag + ": is given twice; give it once\n");
     CHECK(place.fault({flag, ""}, ExitCode::usage) == "collect: " + flag + ": is empty\n");

@@ -22,6 +22,11 @@ TEST_CASE("an unknown verb or flag gets the nearest that there is") {
   // Near to a flag of another verb.
   CHECK(usage_fault("submit", {"status", "--folow"}) ==
         "--folow: is no flag of submit status; did you mean submit logs --follow?");
+  // Near to an old spelling.
+  CHECK(usage_fault("trainer", {"--selftset"}) ==
+        "--selftset: is no flag of trainer; did you mean trainer selftest?");
+  CHECK(usage_fault("submit", {"--model_yamsl", "7b"}) ==
+        "--model_yamsl: is no flag of submit; did you mean submit --models?");
   // One dash: CLI11 would read -m and its value "odels".
   CHECK(usage_fault("submit", {"-models", "7b"}) == "-models: is no flag; did you mean --models?");
 }
@@ -54,7 +59,8 @@ TEST_CASE("a flag of another verb is refused with what to write") {
   CHECK(usage_fault("trainer", {"bench-ops", "--parts", "bits"}) ==
         "--parts: does not go with trainer bench-ops; write trainer selftest --parts");
   CHECK(usage_fault("trainer", {"--threads", "2"}) ==
-        "--threads: does not go with trainer; write trainer selftest --threads");
+        "--threads: does not go with trainer; it goes with trainer selftest, trainer bench-ops, "
+        "trainer measure-peak");
   CHECK(usage_fault("trainer", {"capabilities", "--profile"}) ==
         "--profile: does not go with trainer capabilities; leave it out; trainer capabilities "
         "--help lists what does");

@@ -80,7 +80,8 @@ TEST_CASE("a wrong specification is told by key") {
   CHECK(refused({"--no-such-flag"}) ==
         "trainer: --no-such-flag: is no flag of trainer; trainer --help lists them\n");
   CHECK(refused({"--threads", "2"}) ==
-        "trainer: --threads: does not go with trainer; write trainer selftest --threads\n");
+        "trainer: --threads: does not go with trainer; it goes with trainer selftest, trainer "
+        "bench-ops, trainer measure-peak\n");
   CHECK(refused({"--json"}) ==
         "trainer: --json: does not go with trainer; write trainer bench-ops --json\n");
   CHECK(refused({"--bench-ops", "--measure-peak"}) ==
