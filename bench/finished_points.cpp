@@ -257,7 +257,7 @@ class Desk {
   // By the library that submit consists of.
   std::int64_t first_submit(const std::string& sweep) const {
     const double start_s = monotonic_seconds();
-    CLI::App command;
+    cli::Command command("submit", "Plan and submit");
     apps::PlanFlags flags;
     flags.declare(command);
     command.parse(std::vector<std::string>{"--RUN", sweep, "--sweep"});  // the last word first
