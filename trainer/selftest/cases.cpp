@@ -136,7 +136,7 @@ Case cross_entropy(std::int64_t rows, std::int64_t vocab, std::int64_t cols, dou
                    std::int64_t gap = 5) {
   Case c;
   c.name = "cross_entropy " + std::to_string(rows) + "x" + std::to_string(vocab) + " of " +
-           std::to_string(cols);
+           std::to_string(cols) + " gap " + std::to_string(gap);
   c.constant_weight = 0.03125;
   c.build = [=, weight = c.constant_weight](Arena& a) {
     const Tensor logits = a.in("logits", rows, cols, scale, 0, gap);
