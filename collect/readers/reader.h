@@ -1,4 +1,4 @@
-// What collect asks of a reader of run logs, ours or another trainer's.
+// The interface of a reader of run logs, ours or another trainer's.
 //
 // To add one:
 //
@@ -41,19 +41,20 @@
 
 namespace tessera::collect {
 
-// How much of a file recognises() is shown: its first bytes, cut anywhere.
+// Bytes of a file that recognises() is shown: the first ones, cut anywhere.
 inline constexpr std::size_t kHeadBytes = 4096;
 
 struct Reader {
   std::string_view engine;  // the trainer: "tessera"
   std::string_view name;    // with the version of what it reads: "tessera 1"
 
-  // Whether a file that begins so is such a log. Asked of every file below the folders that collect
-  // is given, so it must be quick and sure: it says no to text that merely mentions the trainer.
-  // Pure; any thread.
+  // Tells whether a file that begins with `head` is such a log. It is asked about every file below
+  // the folders that collect is given, so it must be quick and sure: it says no to text that merely
+  // mentions the trainer. Pure; any thread.
   bool (*recognises)(std::string_view head);
 
-  // Error(io) if the file cannot be read. A file that is none of its logs gives no Log. Any thread.
+  // Reads the whole file, or with Depth::row as much of it as a row needs. A file that is none of
+  // its logs gives no Log. Error(io) if the file cannot be read. Any thread.
   runlog::LogFile (*read)(const std::filesystem::path& path, runlog::Depth depth);
 };
 

@@ -1,4 +1,4 @@
-// The table of readers, and which of them a file is for.
+// The table of readers, and the lookup of the one that a file is for.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,11 @@
 
 namespace tessera::collect {
 
-// Ours first. Each differs from the others in name.
+// Returns all readers, ours first. Their names differ.
 std::span<const Reader* const> readers();
 
-// The first reader that recognises the file's head; nullptr if none does, or if it cannot be read.
+// Returns the first reader that recognises the file's head; nullptr if none does, or if the file
+// cannot be read.
 const Reader* reader_of(const std::filesystem::path& path);
 
 }  // namespace tessera::collect

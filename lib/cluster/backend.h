@@ -37,18 +37,19 @@ struct Backend {
   // for several runs. Its trainer can be asked here, its data files are seen here.
   bool is_this_machine = false;
 
-  // `trainer` is the one to start where the file names none; absolute. Error(refused) for what the
-  // file asks and the backend does not do. Null: such a cluster can be planned for, not run on.
+  // Makes the scheduler. `trainer` is the one to start where the file names none; absolute.
+  // Error(refused) for what the file asks and the backend does not do. Null: such a cluster can be
+  // planned for, not run on.
   std::unique_ptr<Scheduler> (*make)(const Cluster& cluster, const std::string& trainer,
                                      const std::string& user) = nullptr;
 
-  // GPUs of the entry that runs at once share out among them. Null: the cluster gives each job its
-  // own.
+  // Returns how many GPUs of the entry runs at once share out among them. Null: the cluster gives
+  // each job its own.
   std::int64_t (*gpus_at_once)(const Cluster& cluster, const GpuEntry& entry) = nullptr;
 
-  // A cluster file from what the site says of itself. Error(unreachable) if there is no such site
-  // here, Error(refused) if it has nothing for this user, Error(usage) for choices that it does not
-  // have. Null: there is nothing to ask.
+  // Writes a cluster file from what the site says of itself. Error(unreachable) if there is no such
+  // site here, Error(refused) if it has nothing for this user, Error(usage) for choices that it
+  // does not have. Null: there is nothing to ask.
   ClusterTemplate (*write_template)(const hardware::Catalogue& catalogue,
                                     const TemplateChoices& choices) = nullptr;
 

@@ -1,4 +1,4 @@
-// The table of backends, and what is looked up in it.
+// The table of backends, and lookups in it.
 #pragma once
 
 #include <filesystem>
@@ -10,21 +10,22 @@
 
 namespace tessera::cluster {
 
-// One for each kind of cluster file.
+// Returns all backends, one for each kind of cluster file.
 std::span<const Backend> backends();
 
 const Backend& backend_of(const Cluster& cluster);
 
-// "local or slurm": the kinds that can be run on.
+// Returns the kinds that can be run on, for messages: "local or slurm".
 std::string runnable_kinds();
 
-// The trainer that the cluster file names, else the one beside this program.
+// Returns the trainer that the cluster file names, else the one beside this program.
 std::filesystem::path local_trainer(const Cluster& cluster);
 
-// Error(refused) for a kind that can be planned for but not run on.
+// Makes the scheduler of the file's kind. Error(refused) for a kind that can be planned for but not
+// run on.
 std::unique_ptr<Scheduler> make_scheduler(const Cluster& cluster, const std::string& user);
 
-// The template of the first backend of `from` that finds its site here. Errors are those of
+// Returns the template of the first backend of `from` that finds its site here. Errors are those of
 // Backend::write_template; if no site answers, the first one's.
 ClusterTemplate write_template(const hardware::Catalogue& catalogue, const TemplateChoices& choices,
                                std::span<const Backend> from = backends());

@@ -1,4 +1,4 @@
-// Memory for one case that is measured: given out from a base, filled by the device.
+// The memory of one case that is measured: given out from a base, filled by the device.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class BenchArena final : public test::Arena {
   // Operations that fill what a case reads: to be run once, before its own.
   const std::vector<Op>& fills() const { return fills_; }
   std::int64_t used_bytes() const { return used_bytes_; }
-  // Puts what comes from the host where it belongs.
+  // Copies what comes from the host to where it belongs.
   void upload(Device& device) const;
 
  private:

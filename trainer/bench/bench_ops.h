@@ -19,11 +19,11 @@ struct BenchEntry {
   const test::Case* from = nullptr;
   test::Case::Timed timed;
 
-  // The operations up to the one that is measured, which is the last.
+  // Returns the operations up to the one that is measured, which is the last.
   std::vector<Op> build(BenchArena& arena) const;
 };
 
-// What `cases` mark, those in f32 first. Refers to them.
+// Returns what `cases` mark, those in f32 first. The entries refer to `cases`.
 std::vector<BenchEntry> bench_entries(const std::vector<test::Case>& cases);
 
 struct BenchResult {

@@ -1,5 +1,5 @@
-// What a case of the table (cases.h) is built of: tensors by name, and where they lie. One arena
-// checks what was computed, another one (trainer/bench) only measures how long it takes.
+// The tensors of a case of the table (cases.h): made by name, and where they lie. CheckArena checks
+// what was computed; BenchArena (trainer/bench) is for measuring alone.
 #pragma once
 
 #include <cstddef>

@@ -37,25 +37,25 @@ struct Case {
   bool has_f64 = true;  // else only finiteness and bits are compared
   bool slow = false;    // on the emulator: not run under the thread sanitizer, too
 
-  // What the benchmark measures of it: an operation by its place, those before it having run once.
+  // An operation that the benchmark measures, once those before it in the case have run.
   struct Timed {
-    std::size_t op = 0;
+    std::size_t op = 0;        // its place in the case
     std::string variant;       // "gelu_erf", "dW": which of a kind's
-    DType dtype = DType::f32;  // as it is told: of the activations, f32 where there are none
-    DType arena = DType::f32;  // of the arena in which it is built
+    DType dtype = DType::f32;  // in results: of the activations, f32 where there are none
+    DType arena = DType::f32;  // of the arena in which the case is built
   };
   std::vector<Timed> timed = {};
-  // With activations in f32 and in bf16.
+  // Marks an operation, with activations in f32 and in bf16.
   void time(std::size_t op, const std::string& variant = {}) {
     for (const DType dtype : {DType::f32, DType::bf16})
       timed.push_back({op, variant, dtype, dtype});
   }
 };
 
-// Sizes at which kernels turn, then decoder_cases of a small shape.
+// Returns the table: sizes at which kernels turn, then decoder_cases of a small shape.
 const std::vector<Case>& cases();
 
-// What a decoder's block, head and optimizer do. As MPT's 125m if not said otherwise.
+// The sizes of a decoder's operations. The defaults are those of MPT's 125m.
 struct DecoderShape {
   std::int64_t d_model = 768;
   std::int64_t q_heads = 12;
@@ -69,13 +69,14 @@ struct DecoderShape {
   bool fused_gelu = false;       // products do the GELU: those are in it, too
 
   std::int64_t rows() const { return seq * sequences; }
-  // Matrices of one block.
+  // Elements of the matrices of one block.
   std::int64_t block_elements() const {
     return d_model * ((2 * q_heads + 2 * kv_heads) * head_dim + 2 * ffn);
   }
 };
 
-// Every alternative of Op on rows without gaps, each of them timed at least once.
+// Returns what a decoder's block, head and optimizer do, on rows without gaps: every alternative of
+// Op, each of them timed at least once.
 std::vector<Case> decoder_cases(const DecoderShape& shape);
 
 // The parts of them that are products, attention and positions, norms and sums over rows.

@@ -10,10 +10,10 @@
 
 namespace tessera::cluster {
 
-// All findings, in the order of the file's sections.
+// Returns all findings, in the order of the file's sections.
 std::vector<Finding> judge_site(const Cluster& cluster, const SlurmSite& site);
 
-// Nodes of the partition that the file means which are down, drained or in maintenance.
+// Counts the nodes of the partition that the file means which are down, drained or in maintenance.
 std::int64_t nodes_out_of_service(const Cluster& cluster, const SlurmSite& site);
 
 }  // namespace tessera::cluster
