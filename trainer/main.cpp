@@ -412,5 +412,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return cli::run_program("trainer", ExitCode::failed, [&] { return run(argc, argv); });
+  return cli::run_program("trainer", ExitCode::failed, ExitCode::failed,
+                          [&] { return run(argc, argv); });
 }

@@ -326,7 +326,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return cli::run_program("collect", ExitCode::internal, [&] {
+  return cli::run_program("collect", ExitCode::io, ExitCode::internal, [&] {
     const int code = run(cli::words_of(argc, argv));
     if (code == 0) cli::require_printed(ExitCode::io);
     return code;

@@ -103,7 +103,7 @@ int run_submit(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return cli::run_program("submit", ExitCode::internal, [&] {
+  return cli::run_program("submit", ExitCode::io, ExitCode::internal, [&] {
     const int code = run_submit(cli::words_of(argc, argv));
     if (code == 0) cli::require_printed(ExitCode::io);
     return code;

@@ -39,11 +39,16 @@ int told(const char* name, const std::string& what, ExitCode code) {
 
 }  // namespace
 
-int run_program(const char* name, ExitCode unknown_fault, const std::function<int()>& run) {
+int run_program(const char* name, ExitCode unprinted, ExitCode unknown_fault,
+                const std::function<int()>& run) {
   try {
     return run();
   } catch (const Error& error) {
     return told(name, error.what(), error.code());
+  } catch (const std::system_error& error) {
+    // fmt::print throws where a text is longer than stdout's buffer.
+    if (std::ferror(stdout) == 0) return told(name, error.what(), unknown_fault);
+    return told(name, "stdout: cannot be written: " + error.code().message(), unprinted);
   } catch (const std::exception& error) {
     return told(name, error.what(), unknown_fault);
   }

@@ -12,8 +12,10 @@
 namespace tessera::cli {
 
 // The exit code of `run`, or of what it throws, which is printed as "NAME: what"; what begins with
-// "NAME verb: " has its name once. unknown_fault: of exceptions that are no Error.
-int run_program(const char* name, ExitCode unknown_fault, const std::function<int()>& run);
+// "NAME verb: " has its name once. unprinted: where stdout takes no more; unknown_fault: of other
+// exceptions that are no Error.
+int run_program(const char* name, ExitCode unprinted, ExitCode unknown_fault,
+                const std::function<int()>& run);
 
 // Error(code) if not all that was written to stdout has got there, as on a full disk. To be called
 // when all is written.

@@ -33,6 +33,7 @@ TEST_CASE("an answer that cannot be printed is a fault, not silence") {
       {"submit", {"--version"}},
       {"submit", {"--sweep", "sweep.yaml"}},
       {"submit", {"--sweep", "sweep.yaml", "--json"}},
+      {"submit", {"--man"}},  // longer than a buffer
       {"collect", {"--help"}},
       {"collect", {"--version"}},
       {"trainer", {"--help"}, 18},

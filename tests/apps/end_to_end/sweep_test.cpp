@@ -223,7 +223,7 @@ TEST_CASE("a point of several gpus runs as so many ranks, and ends with submit's
   CHECK(living(e2e).empty());
   int partial = 0;
   for (const auto& log : e2e.logs())
-    partial += read_file(log).find("\"status\":\"partial\",\"reason\":\"interrupted\"") !=
+    partial += read_file(log).find("\"status\":\"partial\",\"ended_by\":\"interrupted\"") !=
                        std::string::npos
                    ? 1
                    : 0;

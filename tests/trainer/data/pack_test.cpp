@@ -209,7 +209,7 @@ TEST_CASE("what is wrong with the data ends the run before step one, with a foot
     const std::string line = (folder / name).string() + ": " + what;
     CHECK(result.err == "trainer: " + line + "\n");
     const std::vector<Json> records = records_of(read_file(log_in(run_dir)));
-    CHECK(records.size() == 2);
+    CHECK(records.size() == 3);  // header, row, footer
     const Json& footer = records.back();
     CHECK(footer.at("status") == "failed");
     CHECK(footer.at("exit") == 18);
