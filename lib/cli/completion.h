@@ -12,7 +12,8 @@ namespace tessera::cli {
 // "bash|zsh|fish", as a type_name.
 extern const char* const kShells;
 
-// The script for a shell, to be sourced, for a program that has verbs. Throws Error(usage) for another shell.
+// The script for a shell, to be sourced, for a program that has verbs. Throws Error(usage) for
+// another shell.
 std::string completion_script(const CLI::App& program, std::string_view shell);
 
 }  // namespace tessera::cli

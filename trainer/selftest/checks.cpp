@@ -37,7 +37,8 @@ class CaseMemory {
     constexpr std::int64_t kAlignment = 256;
     std::byte* const begin = base_ + used_;
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (used_ > kCaseBytes) throw Error(ExitCode::oom, "trainer selftest", "a case needs more memory");
+    if (used_ > kCaseBytes)
+      throw Error(ExitCode::oom, "trainer selftest", "a case needs more memory");
     return begin;
   }
   std::span<std::byte> workspace() const {
