@@ -2,6 +2,9 @@
 // loops.
 #include <doctest/doctest.h>
 #include <malloc.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/allocator_interface.h>
+#endif
 
 #include <atomic>
 #include <cstdint>
@@ -310,7 +313,13 @@ TEST_CASE("what Gloo takes from the heap for a collective it gives back") {
           communicator.reduce_scatter_sum(Stream::reduce, full.tensor(), shard.tensor());
           communicator.all_reduce_sum(Stream::reduce, full.tensor());
         };
-        const auto used = [] { return static_cast<long>(::mallinfo2().uordblks); };
+        const auto used = [] {
+#ifdef __SANITIZE_ADDRESS__
+          return static_cast<long>(__sanitizer_get_current_allocated_bytes());
+#else
+          return static_cast<long>(::mallinfo2().uordblks);
+#endif
+        };
         for (int i = 0; i < 50; ++i) round();
         const long before = used();
         for (int i = 0; i < 1000; ++i) round();
