@@ -48,7 +48,7 @@ constexpr int kRounds = 5;
 constexpr const char* kSlurmPrograms[] = {"sbatch",   "squeue", "sacct",
                                           "scontrol", "sinfo",  "scancel"};
 
-// Of all programs that were run and have ended.
+// CPU time of all programs that were run and have ended.
 double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_CHILDREN, &usage);
@@ -124,7 +124,7 @@ void write_log(const Template& records, const sweep::RunSpec& spec, const std::s
   }
 }
 
-// Of a cluster file, but that each job has run by the time it is accepted.
+// The scheduler of a cluster file whose jobs have all run when they are accepted.
 class Instant final : public cluster::Scheduler {
  public:
   Instant(cluster::Cluster cluster, fs::path trainer)

@@ -141,7 +141,7 @@ class Gatherer {
     return !parts || request_.selection.takes(parts->project, name);
   }
 
-  // Of a folder that has another name than its run, only what is not there under its own.
+  // A folder with another name than its run adds only runs that have no folder of their own name.
   void add_found(Run run, const RunFiles& files) {
     if (files.name() != run.run) {
       if (!files.project.empty() && !run.project.empty() && run.project != files.project) return;
@@ -341,7 +341,7 @@ std::vector<ShownRun> find_runs(const Request& request, const std::string& name,
     ShownRun& added = shown.emplace_back(run);
     added.repeats = static_cast<int>(names.size());
     for (Row& row : aggregate(std::move(repeats))) {
-      // Of another device there is a row of its own.
+      // Another device has a row of its own.
       if (!run.row.facts.device_name || row.facts.device_name == run.row.facts.device_name)
         added.aggregate = std::move(row);
     }

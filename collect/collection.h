@@ -44,7 +44,7 @@ struct ShownRun {
   Run run;
   RunOutcome outcome;
   Row row;  // of this run alone
-  // Of a point that has more than one repeat: which this is, how many have files or were submitted,
+  // The repeats of a point: which this is, how many have files or were submitted,
   // and the row that stands for all of them in the results.
   int repeat = 1;
   int repeats = 1;

@@ -32,7 +32,7 @@ Cell cell(const std::string& text) {
   return text;
 }
 
-// Of figures that only a run with measured steps has.
+// A figure that only a run with measured steps has.
 template <class T>
 Cell if_measured(const Row& row, const T& value) {
   if (row.footer.steps.measured <= 0) return {};

@@ -132,7 +132,7 @@ void compute_utilization(Row& row, const std::optional<model::Shape>& shape) {
           ? from_text<Checkpointing>(*facts.ran<&Point::activation_checkpointing>())
           : std::nullopt;
   if (!checkpointing) return;
-  // Of some blocks only: the convention does not know it.
+  // The convention does not know a recompute of some blocks only.
   const bool is_whole =
       !facts.recompute || *facts.recompute == *facts.ran<&Point::activation_checkpointing>();
   const auto hfu =

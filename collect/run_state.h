@@ -29,7 +29,7 @@ struct Outcome {
 // `submitted` is the ledger's knowledge of this attempt, or nullptr.
 Outcome outcome_of(const Attempt& attempt, const ledger::AttemptState* submitted);
 
-// Of a run or attempt that has no files: from the ledger alone.
+// The outcome of a run or attempt that has no files, from the ledger alone.
 Outcome outcome_without_files(const ledger::AttemptState* submitted);
 
 // Members of `facts` that the log does not tell, from the point that was asked for.

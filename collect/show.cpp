@@ -100,7 +100,7 @@ std::string calculation(const Row& row) {
   if (row.facts.ran<&Point::activation_checkpointing>())
     checkpointing = from_text<Checkpointing>(*row.facts.ran<&Point::activation_checkpointing>())
                         .value_or(Checkpointing::none);
-  // Of some blocks only: no term says how much.
+  // No term says how much a recompute of some blocks costs.
   if (row.facts.recompute &&
       row.facts.recompute != row.facts.ran<&Point::activation_checkpointing>())
     checkpointing = Checkpointing::selective;

@@ -97,7 +97,7 @@ int measure_peak(int threads) {
   return static_cast<int>(ExitCode::ok);
 }
 
-// Of any point, whether this trainer can run it or not: a schedule is the same value everywhere.
+// Prints the schedule of any point, also of one that this trainer cannot run.
 int print_schedule(const sweep::RunSpec& spec) {
   const std::int64_t microbatch =
       spec.microbatch > 0 ? spec.microbatch : spec.point.microbatch_size;
@@ -131,7 +131,7 @@ int pack(const std::vector<std::string>& files) {
   return static_cast<int>(ExitCode::ok);
 }
 
-// Of the model and microbatch that a specification names, else of MPT's 125m.
+// The model and microbatch that a specification names, else MPT's 125m.
 trainer::BenchShape bench_shape(const std::string& spec_from) {
   trainer::BenchShape shape;
   if (spec_from.empty()) return shape;

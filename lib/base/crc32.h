@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Of what has the CRC `before`, followed by `bytes`: a long text may come in parts.
+// The CRC of a text in parts: `before` is the CRC of what precedes `bytes`.
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
 
 // Record lines of the run log and the ledger: a JSON object whose last key is "crc", 8 hexadecimal

@@ -44,8 +44,8 @@ std::string argument_text(const CLI::Option& argument);
 // "submit logs [PROJECT] [RUN]"
 std::string usage(const CLI::App& command);
 
-// A type_name is a placeholder ("N"), or alternatives ("NAME|FILE"): those that are no placeholder
-// are the words themselves ("table|mosaic", "N|auto").
+// The words that a value may be, from its type_name: "table|mosaic" has two, "N|auto" has auto.
+// Names in capitals, as in "N" or "NAME|FILE", stand for a value of the user's own.
 std::vector<std::string> words_of_value(const CLI::Option& option);
 bool takes_file(const CLI::Option& option);
 bool takes_folder(const CLI::Option& option);

@@ -37,7 +37,7 @@ std::optional<fs::path> log_of(const fs::path& run_dir, int attempt) {
   return newest;
 }
 
-// Of rank 0's log of the attempt.
+// The status in the footer of the attempt's log of rank 0.
 std::optional<Status> footer_status(const fs::path& run_dir, int attempt) {
   const auto path = log_of(run_dir, attempt);
   if (!path) return std::nullopt;
@@ -54,7 +54,7 @@ bool is_from_outside(Status status) {
          status == Status::cancelled || status == Status::host_oom;
 }
 
-// Of an attempt without a footer; nothing where all that is known is that it has ended.
+// The outcome of an attempt without a footer; nothing if all that is known is that it ended.
 std::optional<Outcome> from_outside(const End& end) {
   if (end.status && is_from_outside(*end.status)) return Outcome{*end.status, end.reason};
   // Success without a footer is none: nothing was measured.

@@ -19,7 +19,7 @@ struct Outcome {
   runlog::Status status = runlog::Status::unknown;
   runlog::EndedBy ended_by = runlog::EndedBy::unknown;
   std::string reason;
-  // Of the footer, for people who wait; 0: not known.
+  // Figures of the footer, for people who wait; 0: not known.
   double tokens_per_s = 0;  // of the measured steps, all devices
   double wall_s = 0;
   double cpu_share = 1;  // of the CPU time that its threads wanted, the part that they got
@@ -44,7 +44,7 @@ struct End {
 // code, which may be of a whole job. `run_dir` may lack any log.
 Outcome outcome_of_attempt(const std::filesystem::path& run_dir, int attempt, const End& end);
 
-// Of an attempt that a person told to end (`submit cancel`): its own log says only that it was
+// The outcome of an attempt that `submit cancel` ended: its own log says only that it was
 // interrupted. With measured steps it stays partial, for its figures are true; without any, and if
 // its turn never came, it is cancelled; what ended for another reason keeps that.
 Outcome outcome_of_cancelled(const Outcome& outcome);

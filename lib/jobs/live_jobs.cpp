@@ -43,7 +43,7 @@ ledger::Entry final_entry(const LiveJob& live, const ledger::RunRef& ref, const 
   return entry;
 }
 
-// Of a run of a job that has ended.
+// How a run of an ended job ended.
 cluster::Outcome outcome_of(const LiveJob& live, std::size_t index, const JobState& state) {
   const cluster::OpenRun& run = live.job.runs[index];
   const bool alone = live.refs.size() == 1;
@@ -73,7 +73,7 @@ bool has_ended_ok(const cluster::OpenRun& run) {
   return cluster::has_result(run.run_dir, run.attempt, Status::ok);
 }
 
-// Of a job that is pending or running: what of it has ended already.
+// Adds the runs that have ended of a job that is pending or running.
 void resolve_open(const LiveJob& live, const JobState& state, const IsCancelled& is_cancelled,
                   Resolved& result) {
   LiveJob rest = live;

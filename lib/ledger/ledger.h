@@ -138,13 +138,13 @@ struct AttemptState {
   std::string reason;
   std::optional<double> queue_s;
   bool cancelled = false;  // a person told it to end; it may have ended before or otherwise
-  // Of its intent: when, the job's name, which of the job's runs it is.
+  // What its intent says: when, the job's name, which of the job's runs it is.
   std::string since_utc;
   std::string name;
   bool array = false;
   std::size_t index = 0;
   bool confirmed = false;  // the cluster has or had it: accepted or adopted
-  // Of an open attempt, if its cluster was asked: pending, running or unknown. No part of the
+  // What its cluster said of an open attempt: pending, running or unknown. No part of the
   // ledger.
   std::optional<runlog::Status> seen;
   std::string seen_reason;

@@ -67,7 +67,7 @@ ProjectLock::ProjectLock(const fs::path& project_dir, const std::string& user, b
                   fmt::format("its submit lives: pid {} on this host", holder->pid),
                   "wait for it to end, or end it with submit cancel");
     }
-    // Of several that find the same stale lock one may take it away, or the second would take away
+    // Only one process that finds the stale lock may take it away, or the second would take away
     // the new lock of the first: whoever makes the second link looks again and is the only one to
     // remove.
     if (::link(mine.c_str(), breaking.c_str()) != 0) {

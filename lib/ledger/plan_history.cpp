@@ -20,7 +20,7 @@ std::int64_t integer_of(const std::string& text) {
   return fault == std::errc() && end == text.data() + text.size() ? number : 0;
 }
 
-// Of "samples 48", "per_gpu 6", "tokens 4096" or "accum 2"; 0: no whole number.
+// The global batch of "samples 48", "per_gpu 6", "tokens 4096" or "accum 2"; 0: not whole.
 std::int64_t global_batch_of(const std::string& batch, const sweep::Point& point) {
   const std::size_t space = batch.find(' ');
   if (space == std::string::npos) return integer_of(batch);

@@ -87,7 +87,7 @@ class PlanBuilder {
       always(Use::gathered, "wire", widest * low_, Pool::communication);
   }
 
-  // Of units whose state is split: gathered weights, and gradients until they are reduced.
+  // Slots of units whose state is split: gathered weights, and gradients until they are reduced.
   void slots(const std::vector<Unit>& all, std::int64_t ranks) {
     const auto whole = [&](const FlatBuffer& flat) {
       return flat.elements == 0 ? 0 : ranks * shard_elements(flat.elements, ranks);

@@ -70,7 +70,7 @@ struct Plan {
   std::array<std::int64_t, kPools> pool_bytes{};
   std::vector<Action> actions;                        // the schedule that the lives count in
   const Buffer& buffer(std::string_view name) const;  // Error(internal) if there is none
-  // Of the device's own memory: all pools but the pinned one.
+  // Bytes of the device's own memory: all pools but the pinned one.
   std::int64_t device_bytes() const;
   std::int64_t total_bytes() const { return pool_bytes[0] + pool_bytes[1] + pool_bytes[2]; }
 };

@@ -15,8 +15,8 @@ namespace {
 constexpr std::int64_t kTile = 64;
 constexpr std::int64_t kStrip = 16;
 
-// Of a thread: tiles of queries, keys, values and scores, and the key and value gradients of a
-// whole head (trainer/device/cpu/attention_backward.cpp).
+// Scratch of a thread: tiles of queries, keys, values and scores, and the key and value gradients
+// of a whole head (trainer/device/cpu/attention_backward.cpp).
 std::int64_t cpu_attention_bytes(const Config& config) {
   const std::int64_t head = round_up(config.shape.head_dim, kStrip);
   const std::int64_t elements =

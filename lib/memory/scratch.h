@@ -9,8 +9,8 @@
 
 namespace tessera::memory {
 
-// Of a GPU's matrix products: what cuBLASLt's algorithms may use. And of attention that is made of
-// such products, beside it: more than that only where it cannot do with it.
+// Workspace that cuBLASLt's algorithms may use on a GPU, and beside it the scratch of unfused
+// attention, which takes more only if it cannot do with this.
 inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{64} << 20;
 inline constexpr std::int64_t kUnfusedAttentionBytes = std::int64_t{64} << 20;
 

@@ -11,8 +11,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Of every configuration that transformers writes, any model: names, tokens, generation, output,
-// storage. Initial values are ours (docs/formats.md), whatever the file says.
+// Keys of any configuration that transformers writes and that change no shape: names, tokens,
+// generation, output, storage. Initial values are ours (docs/formats.md), whatever the file says.
 constexpr std::string_view kIgnored[] = {"_attn_implementation",
                                          "_attn_implementation_autoset",
                                          "_commit_hash",

@@ -109,8 +109,7 @@ Model parse_llama_like(ForeignFields& fields, double usual_eps) {
   return model;
 }
 
-// Of queries and of keys and values; `otherwise` of the latter where the file says none, or
-// nothing.
+// The number of key and value heads; `otherwise` if the file says none, then Error(input) without.
 std::int64_t grouped(ForeignFields& fields, std::int64_t n_heads,
                      std::optional<std::int64_t> otherwise) {
   const std::int64_t heads = otherwise ? fields.count("num_key_value_heads", *otherwise)

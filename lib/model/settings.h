@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-// Of the matrix products; docs/precision.md has the dtype of every tensor. "amp_x" is PyTorch's
-// and Composer's name for 32-bit master weights with products in x.
-// tf32: all in f32, but products may round their inputs to TF32 (GPUs from Ampere on).
+// The precision of the matrix products; docs/precision.md has the dtype of every tensor. "amp_x" is
+// PyTorch's and Composer's name for 32-bit master weights with products in x. tf32: all in f32, but
+// products may round their inputs to TF32 (GPUs from Ampere on).
 enum class Precision : std::uint8_t { fp32, tf32, amp_bf16, amp_fp16, amp_fp8 };
 // Whether everything is stored in f32, so that nothing is cast for compute.
 constexpr bool is_f32(Precision precision) {

@@ -80,7 +80,8 @@ enum class Logged : std::uint8_t {
 
 inline constexpr std::int64_t kLargestInteger = std::int64_t{1} << 40;
 
-// Of what people write. Programs may write up to kLargestInteger, and always the default.
+// The numbers that people may write. Programs may write up to kLargestInteger, and always the
+// default.
 struct Range {
   std::int64_t lowest = 0;
   std::int64_t highest = kLargestInteger;

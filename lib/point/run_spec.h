@@ -45,7 +45,7 @@ struct RunSpec {
   // second. Empty: any.
   std::vector<std::string> expect_match, expect_not;
   std::optional<Peak> peak;
-  // Of a GPU's memory, what the plan leaves to context and libraries; 0: not known.
+  // What the plan leaves of a GPU's memory to context and libraries; 0: not known.
   std::int64_t reserve_bytes = 0;
   std::int64_t microbatch = 0;  // what an automatic one became; 0: the trainer finds it
   std::string run_dir;          // empty: records go to stdout

@@ -10,10 +10,10 @@
 
 namespace tessera::runlog {
 
-// Of a footer or of a final ledger line that has no `ended_by`.
+// What ended the run of a footer, or of a final ledger line, that has no `ended_by`.
 EndedBy ended_by_in_words(Status status, std::string_view reason);
 
-// Of the source of a peak.
+// What disturbed a peak, by the words of its source; nothing if they name nothing.
 std::optional<hardware::Disturbance> disturbance_in_words(std::string_view source);
 
 }  // namespace tessera::runlog

@@ -25,7 +25,7 @@ void each_share(B& budget, Visit visit) {
   visit(keys::other, budget.other);
 }
 
-// Of the measured steps; absent without any.
+// Visits the sums over the measured steps; they are absent if no step was measured.
 template <class F, class Visit>
 void each_measured_sum(F& footer, Visit visit) {
   visit(keys::measured_s, footer.steps.measured_s);

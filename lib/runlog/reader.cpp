@@ -313,7 +313,7 @@ bool has_count(std::string_view line, std::string_view key) {
          (value[digits] == ',' || value[digits] == '}');
 }
 
-// Of the last record of a log that one rank wrote; nothing where more has to be read to know it.
+// The status in the last record of a log of one rank; nothing if more of the log must be read.
 std::optional<Status> last_record_status(const OpenLog& log, const std::filesystem::path& path) {
   if (!log.name) return std::nullopt;
   constexpr std::int64_t kBothEnds = 2 * std::int64_t{kEndBytes};

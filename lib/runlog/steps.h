@@ -30,7 +30,7 @@ struct StepStatistics {
   std::int64_t tokens = 0;    // of the measured steps
   double data_wait_s = 0;     // of the measured steps
   std::int64_t skipped = 0;   // of all steps
-  // Of the measured steps' seconds; absent without any. Percentiles are by nearest rank, the median
+  // Seconds of the measured steps; absent without any. Percentiles are by nearest rank, the median
   // is the lower one.
   std::optional<double> median_s, mean_s, p5_s, p95_s;
   std::optional<double> issue_median_s;                         // of those that have it

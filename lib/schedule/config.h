@@ -49,7 +49,7 @@ bool can_fuse_gelu(const model::Shape& shape);
 // That, where it is asked for: what the engine does.
 bool fuses_gelu(const Config& config);
 
-// Of the config's blocks.
+// What each block of the config recomputes.
 RecomputeMask mask_of(const Config& config);
 
 // Ranks that a unit's state is split over: 1 with one rank or NO_SHARD, where every rank has all of

@@ -45,7 +45,7 @@ class Builder {
     wait(norm, last_reduce_);
     for (std::int64_t unit = 0; unit < unit_count(config_.shape); ++unit)
       updates_.push_back(add(ActionKind::update, unit, Stream::compute));
-    // Of the step before, updates have the ticks that they have in this one.
+    // Updates of the step before have the ticks that they have in this one.
     for (const auto& [gather, unit] : first_gathers_)
       at(gather).after_previous.push_back(updates_[static_cast<std::size_t>(unit)]);
     return std::move(actions_);

@@ -43,7 +43,7 @@ struct Unit {
   std::string name;  // "root", "block.0", ...
   FlatBuffer trained;
   FlatBuffer frozen;
-  // Of either buffer.
+  // Finds a parameter in either buffer.
   const Parameter& parameter(std::string_view name) const;  // Error(internal) if there is none
 };
 

@@ -78,7 +78,7 @@ struct GpuHours {
   std::int64_t unknown = 0;  // runs on GPUs without an estimate
 };
 
-// Of `repeats` runs of each; points on a CPU count nothing.
+// GPU-hours of `repeats` runs of each point; points on a CPU count nothing.
 GpuHours gpu_hours(std::span<const RunTime> times, std::int64_t repeats);
 
 }  // namespace tessera::sweep

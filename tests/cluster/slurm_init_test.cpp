@@ -109,7 +109,7 @@ TEST_CASE("the file of init is used as it is, from plan to table [alone]") {
   if (gpus.err.find("built without CUDA") == std::string::npos) {
     CHECK(gpus.exit_code == 0);
     CHECK(gpus.out.find("mine: 1 job of 1 h100_80gb on 1 node") != std::string::npos);
-    // Of several GPUs, which the trainer does not train on, Slurm is not asked.
+    // Slurm is not asked for several GPUs, on which the trainer does not train.
     CHECK(gpus.out.find("16 h100_80gb") == std::string::npos);
   }
 

@@ -21,7 +21,7 @@ inline std::string slurm_variable(const char* name) {
   const char* text = std::getenv(name);
   return text != nullptr ? text : "";
 }
-// Of the user that runs the tests; all nodes see it.
+// The folder of the user that runs the tests; all nodes see it.
 inline std::filesystem::path slurm_folder() {
   return slurm_variable("TESSERA_TEST_SLURM_FOLDER");
 }

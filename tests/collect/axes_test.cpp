@@ -224,7 +224,7 @@ TEST_CASE("missing and skipped rows say what the point would have been") {
   }
   CHECK(with("own", "64").at("NumParams").empty());
   CHECK(with("old", "").at("reason") == "batch: 9 % 8 gpus=8");
-  // Of rows without a result, what varies against the measured ones is shown too.
+  // Rows without a result also show what varies against the measured ones.
   const auto one = std::ranges::find(collection.rows, runlog::Status::skipped, &Row::status);
   std::vector<Row> beside{*one, *one};
   beside[0].status = runlog::Status::ok;

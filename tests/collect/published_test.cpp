@@ -120,7 +120,7 @@ TEST_CASE("all 216 published rows come out as published") {
   std::ranges::stable_sort(published,
                            [&](const auto& a, const auto& b) { return key(a) > key(b); });
 
-  // Of the CSV: names, settings and figures.
+  // The CSV: names, settings and figures.
   const test::Table table = test::csv_table(collect::csv(collection.rows));
   double worst_mfu = 0;
   int tflop_off = 0;
@@ -194,7 +194,7 @@ TEST_CASE("all 216 published rows come out as published") {
   CHECK(other_text <= 25);
   CHECK(collect::mosaic_markdown(collection.rows).starts_with("|  Model | SeqLen (T) |"));
 
-  // Of the Markdown: headings and the cells that people read.
+  // The Markdown: headings and the cells that people read.
   std::istringstream lines(collect::markdown(collection.rows, "Results of mpt"));
   std::vector<std::string> headings;
   std::size_t at = 0;

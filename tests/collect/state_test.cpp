@@ -203,7 +203,7 @@ TEST_CASE(
     test::write_sample(folder.path(), run);
     CHECK(only_row(folder.path()).marks ==
           (disturbed ? std::vector{collect::Mark::shared} : std::vector<collect::Mark>{}));
-    // Of a log without a footer as well.
+    // A log without a footer says so as well.
     test::write_sample(folder.path(), run, without_footer(run));
     CHECK(std::ranges::count(only_row(folder.path()).marks, collect::Mark::shared) ==
           (disturbed ? 1 : 0));

@@ -109,8 +109,8 @@ Case fused_gelu(std::int64_t rows, std::int64_t in, std::int64_t hidden, std::in
   return c;
 }
 
-// Of a pre that is large as often as small, in every transposition; beside the activation and the
-// product on their own, whose gradient it is.
+// The slope of GELU where its input is large as often as small, in every transposition, beside the
+// activation and the product alone, whose gradient it is.
 Case gelu_slope(std::int64_t rows, std::int64_t hidden, std::int64_t out, bool transpose_a,
                 bool transpose_b) {
   Case c;

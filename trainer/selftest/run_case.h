@@ -38,7 +38,7 @@ Outcome run_case(const Case& c, DType dtype, Device& device, const CheckArena::A
                  const Overrides& overrides = {}, Seal seal = Seal::yes,
                  std::span<std::byte> workspace = {});
 
-// Of all tensors of a case.
+// Bytes of all tensors of a case.
 std::int64_t case_bytes(const Case& c, DType dtype);
 
 // On the CPU. kernels: null for the best.

@@ -23,7 +23,7 @@ class HandOver {
   // On the clock of monotonic_seconds(): start_next() is not to be called earlier.
   double not_before_s() const { return not_before_s_; }
 
-  // Of what waits, which must be something. False: not now. What is thrown has left nothing open
+  // Starts the next that waits; something must wait. False: not now. An error leaves nothing open
   // that the ledger does not know.
   bool start_next();
 

@@ -36,13 +36,13 @@ class OomWall {
 
 struct OomRetries {
   std::vector<sweep::Planned> derived;  // new points, to stand behind the plan's own
-  // Of points with an automatic microbatch: what a new attempt is to have, by id; and the runs that
-  // want one.
+  // The microbatch of a new attempt at each point with an automatic one, by id; and the runs that
+  // want a new attempt.
   std::map<std::string, std::int64_t> microbatches;
   std::vector<std::string> again;
 };
 
-// Of each point whose deciding attempt ran out of memory: the point with half the microbatch,
+// For each point whose deciding attempt ran out of memory: the point with half the microbatch,
 // derived from it (and of that, if it ran out too); where it was automatic, the same run with half
 // of what it had. None is left at 1. `project_dir` holds the specifications that say what an
 // automatic one was.

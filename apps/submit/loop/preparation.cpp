@@ -80,8 +80,8 @@ cluster::RunStart Preparation::start_of(const ledger::RunRef& ref,
   return start;
 }
 
-// Of all thread counts that are wanted, while nothing else runs: once runs overlap there is no such
-// moment.
+// Measures the peaks of all wanted thread counts while nothing else runs: once runs overlap there
+// is no such moment.
 void Preparation::measure_peaks() {
   if (!options_.capabilities) return;
   for (const auto& [run, each] : points_) {

@@ -77,7 +77,7 @@ void count(SubmitReport& report, const Choice& choice) {
   }
 }
 
-// Of what would be handed over now, before any of it is.
+// Refuses runs that exceed the budget, before any of them is handed over.
 void require_budget(std::span<const RunToPlace> runs, double max_gpu_hours) {
   if (max_gpu_hours <= 0) return;
   double hours = 0;

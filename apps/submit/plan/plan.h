@@ -23,12 +23,12 @@ struct Plan {
   sweep::Expansion expansion;  // points in normal form with label and id, drops with reasons
   std::map<std::string, cluster::Cluster> clusters;  // by the name that points have
   hardware::Catalogue catalogue;
-  // Of each local cluster's trainer, by the cluster's name; without those that do not answer.
+  // What each local cluster's trainer can do, by the cluster's name; without silent ones.
   std::map<std::string, submit::Capabilities> capabilities;
-  // Of the other clusters' trainers what `submit doctor` heard, by cluster and GPU.
+  // What `submit doctor` heard from the other clusters' trainers, by cluster and GPU.
   std::map<std::pair<std::string, std::string>, submit::NodeTrainer> node_trainers;
-  // Of the trainer beside submit, by which clusters of nodes are judged whose own nobody has asked;
-  // nothing: it does not answer.
+  // What the trainer beside submit can do; nothing: it does not answer. It stands in for the
+  // trainers on nodes that nobody has asked.
   std::optional<submit::Capabilities> own_trainer;
 };
 

@@ -20,7 +20,7 @@ std::vector<const cluster::Cluster*> clusters_of(const Plan& plan);
 std::filesystem::path workspace_of(const SubmitRequest& request, const Plan& plan,
                                    const std::vector<const cluster::Cluster*>& clusters);
 
-// Of one cluster: its share of the plan.
+// A cluster's share of the plan.
 sweep::Expansion share_of(const Plan& plan, const std::string& cluster, bool with_dropped);
 
 // Error(refused) where the request asks for what is stale and the trainer's build cannot be asked

@@ -9,7 +9,7 @@
 
 namespace tessera::apps {
 
-// Of a point on a cluster that gives time limits; `request.time_s` is the limit if it is said.
+// The time of a point on a cluster with time limits; `request.time_s` is the limit if given.
 sweep::RunTime time_of(const SubmitRequest& request, const Plan& plan, const sweep::Planned& point);
 
 // For submit_plan; empty on this machine, which has no limits.

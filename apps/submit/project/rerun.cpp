@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Of the newest attempt whose specification can be read.
+// The specification of the newest attempt that has a readable one.
 std::optional<sweep::RunSpec> last_spec(const fs::path& run_dir) {
   const std::vector<int> attempts = jobs::attempts_in(run_dir);
   for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt) {

@@ -20,7 +20,7 @@ struct NodeTrainer {
   Capabilities can;  // the same, read
 };
 
-// Of an entry of the cluster's gpus. Error(io).
+// Remembers the trainer on the nodes of an entry of the cluster's gpus. Error(io).
 void remember_trainer(const cluster::Cluster& cluster, const std::string& gpu,
                       const NodeTrainer& trainer);
 

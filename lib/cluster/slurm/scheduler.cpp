@@ -30,7 +30,7 @@ using runlog::Status;
 
 namespace {
 
-// Of an array that was looked up by its name: ended once all its elements are.
+// The state of an array that was looked up by its name: ended once all its elements are.
 JobState together(const std::vector<JobState>& states) {
   const auto with = [&](JobState::Phase phase) {
     return std::ranges::find(states, phase, &JobState::phase);
@@ -369,7 +369,7 @@ class SlurmScheduler final : public Scheduler {
   void cancel_some(const std::vector<std::string>& words) const {
     const CommandResult result = run(words);
     if (result.exit_code == 0 && !result.timed_out) return;
-    // Of several some may have ended meanwhile: that is no fault.
+    // Some jobs may have ended meanwhile: that is no fault.
     const std::string said = slurm_complaint(result);
     if (!result.timed_out && slurm_fault(result) == SlurmFault::refused) {
       if (said.find("already completing or completed") != std::string::npos ||

@@ -4,7 +4,7 @@
 // job's: it begins with what a login on the node sets (Slurm before 23.02) or with nothing, and has
 // what the cluster file and the runs set.
 //
-// Of each run: one srun with a task a rank in the run's folder, TESSERA_SPEC from a quoted
+// Each run has one srun with a task a rank in the run's folder, TESSERA_SPEC from a quoted
 // here-document, out.<attempt>.<restart>.<rank> for people, the exit code of the rank that failed
 // first (128 + n: by signal n), else srun's, in exit.<attempt>.<restart>. What the script itself
 // says is in script.<attempt>.out of the run.

@@ -78,7 +78,7 @@ void add_once(std::vector<std::string>& names, std::string_view name) {
   if (!name.empty() && std::ranges::find(names, name) == names.end()) names.emplace_back(name);
 }
 
-// Of `sacctmgr show user ME withassoc`: default account, account, its qualities of service.
+// Reads `sacctmgr show user ME withassoc`: default account, account, its qualities of service.
 void read_associations(std::string_view text, SlurmSite& site) {
   std::vector<std::string> other_qos;
   for (const std::string_view line : trimmed_lines(text)) {

@@ -40,7 +40,7 @@ struct SlurmSite {
   std::int64_t max_array_size = 0;  // 0: not said
   std::int64_t max_jobs = 0;        // MaxJobCount, of all users; 0: not said
   std::vector<SlurmNodes> nodes;
-  // Of this user; empty where there are none or nobody says.
+  // What this user may use; empty where there is none or Slurm does not say.
   std::vector<std::string> accounts;
   std::string default_account;
   std::vector<std::string> qos;
@@ -49,7 +49,7 @@ struct SlurmSite {
 inline constexpr std::string_view kSinfoFormat = "%P|%a|%l|%D|%T|%c|%m|%G|%f";
 
 std::vector<SlurmGres> parse_gres(std::string_view text);
-// Of sinfo with kSinfoFormat. Lines that are none of its are passed over.
+// Parses the output of sinfo with kSinfoFormat. Passes over other lines.
 std::vector<SlurmNodes> parse_sinfo(std::string_view text);
 // "1-00:00:00", "30:00", "5" (minutes); nothing: "infinite", "UNLIMITED", or not a time.
 std::optional<std::int64_t> parse_slurm_time(std::string_view text);

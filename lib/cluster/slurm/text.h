@@ -57,7 +57,7 @@ std::string slurm_complaint(const CommandResult& result);
 // "to start at 1796020761" as a date in UTC.
 std::string with_dates(std::string text);
 
-// Of `sbatch --parsable`. Error(unreachable).
+// Parses the output of `sbatch --parsable`. Error(unreachable).
 Submission parse_sbatch(const CommandResult& result);
 
 // Whether Slurm wrote among a job's output that it ended it for its memory.

@@ -15,7 +15,7 @@
 
 namespace tessera::test {
 
-// Of the trainer beside submit, which is asked what it can do.
+// Asks the trainer beside submit what it can do.
 inline bool is_built_without_cuda() {
   const char* bin = std::getenv("TESSERA_BIN");
   REQUIRE(bin != nullptr);

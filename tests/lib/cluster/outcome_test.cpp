@@ -27,7 +27,7 @@ TEST_CASE(
 
 namespace {
 
-// Of an attempt whose footer says this, when its cluster says `said`.
+// The outcome of an attempt whose footer says this and whose cluster says `said`.
 Outcome outcome_with_footer(Status status, EndedBy ended_by, const std::string& reason,
                             std::optional<Status> said) {
   const test::TemporaryFolder folder;

@@ -123,7 +123,7 @@ TEST_CASE("no gradient is counted of weights that are not trained") {
   const auto shape = model::find_model("125m", "").shape;
   const double all = model_flops_per_token(shape, 2048);
   CHECK(all - model_flops_per_token(shape, 2048, Convention::mosaic, 1000) == 2000);
-  // Of all frozen, forward and the activations' gradient are left: two passes over the weights.
+  // With all frozen, forward and the activations' gradient are left: two passes over the weights.
   const ForwardFlops forward = forward_flops(shape, 2048);
   const std::int64_t count = model::parameter_count(shape, 2048);
   CHECK(model_flops_per_token(shape, 2048, Convention::mosaic, count) ==

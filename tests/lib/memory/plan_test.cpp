@@ -126,7 +126,7 @@ TEST_CASE("full checkpointing keeps one activation a block, none keeps them all"
   const std::int64_t none = plan(wanted).pool_bytes[0];
   wanted.checkpointing = Checkpointing::full;
   const std::int64_t full = plan(wanted).pool_bytes[0];
-  // Of 40 blocks, 39 no longer keep norms, q, k, v, attention, mid, both MLP activations.
+  // 39 of 40 blocks no longer keep norms, q, k, v, attention, mid, both MLP activations.
   const std::int64_t activation = 3 * 50 * 64 * 4;
   CHECK(none - full > 39 * 14 * activation);
   CHECK(none - full < 40 * 17 * activation);

@@ -197,7 +197,7 @@ TEST_CASE("the largest footer leaves room in a message of 4,096 bytes, the large
         &facts.ran<&sweep::Point::hybrid_group>(), &facts.device_count}) {
     *count = kLargest;
   }
-  // Of a possible shape.
+  // Longest numbers of a possible shape.
   facts.norm_eps = 1.2345678901234567e-300;
   facts.rope_theta = 123456.78901234567;
   facts.gemm_measured_tflops = kLong;

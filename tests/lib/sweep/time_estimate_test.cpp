@@ -193,7 +193,7 @@ TEST_CASE("steps are those of the trainer's pace") {
     point.warmup = static_cast<std::int64_t>(random() % 60);
     point.steps = point.warmup + 1 + static_cast<std::int64_t>(random() % 60);
     if (i % 10 == 0) point.steps += 3000;
-    // Of 2^-16 s and more, so that sums are exact.
+    // Multiples of 2^-16 s, so that sums are exact.
     const double step_s = std::ldexp(static_cast<double>(1 + random() % 1000000), -16);
     CAPTURE(point.warmup);
     CAPTURE(point.steps);

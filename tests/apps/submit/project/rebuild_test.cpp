@@ -185,7 +185,7 @@ TEST_CASE("nothing is guessed: what cannot be read is named, what is another use
   project.submit(4);
   const auto folder = [&](int point) { return project.dir() / Project::run_of(point); };
   write_file_atomically(jobs::spec_file(folder(1), 1), "{\"schema\": 1");
-  // Of a log alone all is known, if its header can be read.
+  // A log alone tells all if its header can be read.
   std::string spec = read_file(jobs::spec_file(folder(3), 1));
   const std::string mine = "\"user\":\"" + user_name() + "\"";
   spec.replace(spec.find(mine), mine.size(), "\"user\":\"kim-of-the-test\"");

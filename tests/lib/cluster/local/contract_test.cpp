@@ -11,7 +11,7 @@ using namespace tessera::test;
 
 namespace {
 
-// Of one test case.
+// The place of one test case.
 class Local {
  public:
   ContractPlace place() const {

@@ -368,7 +368,8 @@ TEST_CASE("near the time limit, and when it is told to end, a job begins no furt
   CHECK(machine.read("d/exit.1.0") == "(missing)");
 
   Job cancelled = here({machine.run("e"), machine.run("f")});
-  // Of its script: the trainer's parent is the task, which srun started, which the script did.
+  // Its script gets the signal: the trainer's parent is the task, which srun started, which the
+  // script did.
   std::ofstream(machine.folder() / "e/behaviour")
       << "kill -TERM $(cut -d' ' -f4 /proc/$PPID/stat); sleep 0.2\n";
   CHECK(machine.start(machine.cluster(), cancelled).exit_code == 0);
