@@ -26,10 +26,9 @@
 // * facts: what the run did, as far as the log says so, in the units of lib/runlog/facts.h. What it
 //   does not say stays empty, and so do the cells; nothing is guessed, and what was asked for is
 //   not what ran.
-// * footer: only where the log says how the run ended, with figures over the measured steps.
-// Without
-//   it `steps` has every step, warm-up marked, and collect computes what it can: the status is then
-//   partial at best.
+// * footer: only where the log says how the run ended, with figures over the measured steps. If
+//   there is none, `steps` has every step, warm-up marked, and collect computes what it can: the
+//   status is then partial at best.
 // * header["point"], if there: the point as JSON. Its id must be origin.id.
 // * LogFile::damaged and foreign count lines that were left out: collect tells the user.
 #pragma once
