@@ -273,7 +273,8 @@ void add_selftest(cli::Command& program, Flags& flags, char** argv) {
   declare_threads(selftest, flags);
   selftest.examples = {{"trainer selftest --gpu", "whether this GPU computes what it should"}};
   selftest.exit_codes = {{ExitCode::ok, "all is as it should be"},
-                         {ExitCode::wrong_device, "no GPU, or one that cannot be used"},
+                         {ExitCode::unsupported, "no GPU, or one of its libraries is missing"},
+                         {ExitCode::wrong_device, "a GPU that cannot be used"},
                          {ExitCode::failed, "something is wrong, or not all was printed"}};
   selftest.action = [&flags, argv] {
     choose_blas_core(argv);
@@ -296,10 +297,10 @@ void add_bench_ops(cli::Command& program, Flags& flags, char** argv) {
   bench.add_flag("--json", flags.json, "Print JSON on stdout, and the table on stderr");
   bench.examples = {{"trainer bench-ops --threads 8", "GB/s and FLOP/s of each operation here"}};
   bench.exit_codes = {{ExitCode::spec, "the specification is wrong"},
-                      {ExitCode::unsupported, "a setting that this trainer or machine cannot do"},
+                      {ExitCode::unsupported, "no GPU, or a setting that this trainer cannot do"},
                       {ExitCode::oom, "out of device memory"},
                       {ExitCode::host_oom, "out of host memory"},
-                      {ExitCode::wrong_device, "no GPU, or one that cannot be used"}};
+                      {ExitCode::wrong_device, "a GPU that cannot be used"}};
   bench.action = [&flags, argv] {
     choose_blas_core(argv);
     trainer::bench({.gpu = flags.gpu,
