@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # From nothing to a first table, on this machine and without a GPU: installs what is missing, builds, trains a small
 # sweep, collects. A second run trains nothing.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Plans the 216 configurations of the published MPT tables: ./sweep.sh -c CLUSTER [--RUN]
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds and checks: packages, formatting, the release build with all its tests, clang-tidy on changed files.
 #   NAME...  these tests alone, in the release build ("./test.sh ledger slurm"; "ctest -N --preset release" lists them)
 #   --all    what CI runs: unit tests under the address and undefined-behaviour sanitizers, those of ranks under the

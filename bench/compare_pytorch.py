@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Tokens/s of the trainer beside PyTorch's, on this machine's CPUs, and both beside the sgemm peak measured in the same run.
 
     bench/compare_pytorch.py [--threads N] [--rounds N] [--shapes 125m/512/4,bench/mpt-25m.yaml/256/4] [--json]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a second submit of a large, finished sweep takes: finished_points [POINTS [FOLDER]] makes a
 // project of that many finished points (default 10,000), as a submit leaves it, for this machine
 // and for Slurm; then times `submit --RUN` of the same sweep, `submit status` and `collect`.

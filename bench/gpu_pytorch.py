@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains MPT models in PyTorch on one GPU, the fast way, and prints tokens/s and MFU beside the trainer's.
 
     python3 bench/gpu_pytorch.py --out FILE [--models 125m 1b] [--rows CSV] [--programs DIR --work DIR --gpu NAME] [--seconds N]

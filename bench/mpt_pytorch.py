@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains an MPT in PyTorch, the plain way, on synthetic tokens, and prints one JSON object of what it took.
 
     python3 bench/mpt_pytorch.py POINT.json [--attention NAME] [--foreach]

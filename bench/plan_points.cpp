@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long planning takes and what it keeps in memory: plan_points [POINTS] expands
 // bench/plan-points.yaml with as many seeds as give that many points (default 100,000), then plans
 // their memory, then writes them as JSON. One line a stage; run it from the source tree.

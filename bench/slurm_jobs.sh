@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Many real jobs through a real Slurm: none missed, none doubled, never more at once than asked for, and what one takes.
 #
 #   bench/slurm_jobs.sh [JOBS [IN_FLIGHT [WAIT_S]]]     default 1000 64 10

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAMS=A;B -P CarrySize.cmake: fails if the programs to carry are more than 40 MiB.
 set(limit 41943040)
 set(bytes 0)

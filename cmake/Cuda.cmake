@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The CUDA device of the trainer: TESSERA_CUDA is AUTO (built where nvcc and cuBLASLt are found), ON (an error where they are
 # not) or OFF. Sets TESSERA_HAS_CUDA and, where cuDNN's headers are found too, TESSERA_HAS_CUDNN.
 #

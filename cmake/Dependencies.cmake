@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every library comes from the system's packages. A missing one is an error that names its package.
 
 function(tessera_need found package what)

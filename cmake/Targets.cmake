@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tessera_library(NAME SOURCES ... LINK ...), tessera_program(...), tessera_test(...), tessera_suite(...): one set of
 # flags for all.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts the repeats of a point together, and rows in order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tells rows apart beside the columns that a table shows anyway.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From what was asked for to rows: finds runs, reads them, asks the ledger for what has no log,
 // computes and orders.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the files of runs: of a project in a workspace, or below any folders. Our trainer's files
 // are known by their names; in a folder without any, other files are logs if a reader recognises
 // them.

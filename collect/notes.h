@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a person should know about files that were left out or damaged: one line each, naming the
 // file and what was done.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where results are written, and how: both files or none.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One row of the results: what a run reports, and the figures computed from it.
 //
 // Absent = not measured, not known or not applicable; `reason` says why where a figure could be

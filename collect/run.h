@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run as its files tell it: its attempts, each with the logs of its ranks.
 #pragma once
 

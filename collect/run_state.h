@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How an attempt ended, or why it has not; and which attempt of a run counts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collect/writer_csv.h"
 
 #include "collect/columns.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // results.csv: RFC 4180 with LF line ends, UTF-8, every column, exact digits.
 #pragma once
 

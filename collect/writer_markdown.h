@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // results.md: the 20 published columns for people, grouped by GPU and precision as the published
 // page is, runs without a result below, and what every figure means.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of MosaicML llm-foundry's collect_results.py: the 20 published columns alone, rounded
 // down as published, of rows with a result. For tools that read those.
 #pragma once

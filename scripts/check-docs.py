@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks the documents (every *.md, but for the tables in tests/data) and what the sources say of them:
 
 * Prose is at most 100 columns wide. Tables, code and lines of one long word are exempt.

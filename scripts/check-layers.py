@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks which parts of the product include which (docs/architecture.md, "Rooms"):
 
 * A folder includes only the folders that scripts/layers.txt allows it, and every line there is used.

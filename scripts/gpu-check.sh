@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks and measures the CUDA device on a machine with a GPU. Needs no network and none of our packages: a trainer, submit
 # and collect of the preset gpu-carry, the CUDA libraries of a toolkit or of Python's nvidia packages, and for `pytorch` a
 # python3 with PyTorch.

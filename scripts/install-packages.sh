@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that Tessera needs and that are not there. Usage: install-packages.sh build|test
 # build: to build and use it. test: also the checkers of test.sh.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that each source of the repository, but for tests/data, begins with its license line (CONTRIBUTING.md, "Rules"):
 
     // SPDX-License-Identifier: Apache-2.0       C++ and CUDA

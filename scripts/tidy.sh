@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs clang-tidy. Usage: tidy.sh all|changed
 # all: every source, most of them in batches, as its checks read each header once a batch (cmake --preset tidy). The
 #      static analyzer follows batches as it does files; unused using-declarations are seen in changed files alone.

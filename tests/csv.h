@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CSV file as rows of named cells, for the published tables that tests compare with.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much a test tries: a sample in each run, everything with TESSERA_TEST_EXHAUSTIVE=1.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainer's capabilities, for programs that plan with it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program `trainer`: trains one point and writes its run log. Exit codes: docs/exit-codes.md.
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // collect: run logs -> results.csv and results.md. Flags only; docs/collect.md documents them.
 #include <fmt/format.h>
 #include <unistd.h>

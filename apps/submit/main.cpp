@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // submit: plans a sweep and, with --RUN, submits it.
 #include <fmt/format.h>
 

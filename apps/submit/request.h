@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan and how to submit it, as a value: flags and a sweep file's grid, checked and in numbers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface of a reader of run logs, ours or another trainer's.
 //
 // To add one:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of readers, and the lookup of the one that a file is for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the logs of the bundled trainer (docs/formats.md, "Run log").
 #pragma once
 

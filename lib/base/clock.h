@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times for records. Durations come from the monotonic clock; the clocks of two hosts are never
 // subtracted.
 #pragma once

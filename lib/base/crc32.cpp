@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/base/crc32.h"
 
 #include <fmt/format.h>

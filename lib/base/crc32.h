@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32 (IEEE 802.3, as in zlib and PNG), the seal of every record line.
 #pragma once
 

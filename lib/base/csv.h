@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CSV files as tables: RFC 4180 with LF or CRLF line ends. The first line names the columns.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which GPUs a build has code for. Pure: no CUDA in it.
 //
 // Architectures are as CMake writes them: "90-real" is machine code for compute capability 9.0,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one error type, and the exit codes of all programs.
 #pragma once
 

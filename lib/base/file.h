@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files written so that a reader never sees half of one, and errors that name the path.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fmt's headers leave to its library, as a static library: Debian has only the shared one,
 // which the trainer must not need on a node, and the header-only mode everywhere would triple the
 // time to build. One translation unit in that mode, built without inlining, emits all that it uses;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/base/hash.h"
 
 #include <sodium/crypto_hash_sha256.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SHA-256, the hash behind a point's identity.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Enumerations and their names: one table per enumeration, used by YAML, JSON, flags and tables
 // alike.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers as people write them: one parser for flags, YAML and expressions.
 #pragma once
 

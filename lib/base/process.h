@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who a process is, so that a pid that was given out again is not taken for it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantities as people read them, the same in every program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one checked walk over what people and programs write: YAML and JSON both become a Value tree
 // that knows where each part stands, and are read through Fields, which refuses unknown keys. Needs
 // neither yaml-cpp nor a JSON library.

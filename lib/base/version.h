@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The version of this build, the same in all programs, logs and ledgers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults of a command line, said as every other fault is: one line that names the flag and what to
 // do.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program or one of its verbs as its command line describes it: what is parsed, and what help,
 // man page and completion scripts say. Nothing of it is written a second time elsewhere.
 #pragma once

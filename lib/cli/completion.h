@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scripts by which a shell completes the flags, verbs and values of a program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What CLI11 knows of a program's flags and verbs, asked in the words of a help.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The help and the man page of a command, from what it describes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Spellings that programs took before, and those of llm-foundry: they go on working in silence.
 #pragma once
 

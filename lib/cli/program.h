@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The outermost part of a program: its command line is parsed and acted on, a fault is one line on
 // stderr and an exit code, and output that could not be printed is a fault.
 #pragma once

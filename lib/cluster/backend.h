@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kind of cluster as a value: what submit plans by before it asks a cluster anything, and how to
 // make its scheduler. Each folder of lib/cluster gives one; backends.cpp has the table.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cluster files: `tessera_cluster: 1` YAML (docs/formats.md, "Cluster"), read and checked for all
 // kinds. `local` and `slurm` can run; the others are planned against.
 #pragma once

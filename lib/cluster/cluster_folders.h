@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where cluster files lie that are known by their bare names.
 #pragma once
 

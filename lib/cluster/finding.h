@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `submit doctor` found out about a cluster.
 #pragma once
 

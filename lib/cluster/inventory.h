@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads what a grid names: models, clusters and GPUs, as expansion wants them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of Scheduler::probe that all kinds of cluster share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How an attempt of a run ended, told from all that it left behind.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of an attempt beside its specification and log (docs/formats.md, "Names and files").
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where jobs run: this machine or Slurm; slurmrestd and Kubernetes fit without a change here.
 // submit, status, cancel, logs, doctor and collect know nothing else of a cluster, but for what
 // backend.h says before one is asked.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of a device's peak a training run used: MFU, HFU, model TFLOP/s.
 //
 // Every function is pure. Rates are per second, FLOPs are floating-point operations (a multiply-add

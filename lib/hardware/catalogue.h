@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU catalogue: what devices are called, their memory and their dense peaks, each with its
 // source (yamls/gpus.yaml; docs/formats.md, "GPUs").
 #pragma once

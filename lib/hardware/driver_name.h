@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a device that the driver calls so is an entry of the GPU catalogue. Thread-safe; compiled
 // expressions are kept by each thread, for a report asks the same of each of its rows.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU as the catalogue describes it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which entries of the GPU catalogue a resource manager's name of a GPU may mean. Slurm's types are
 // what an administrator wrote ("h100", "a100_80gb") or what AutoDetect made of the driver's name
 // ("nvidia_h100_80gb_hbm3", "a100-sxm4-80gb"). Pure functions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of a peak that was measured here, beside its figure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs that the ledger knows no end of, and what an answer of their cluster makes of them. Pure but
 // for reading run logs.
 #pragma once

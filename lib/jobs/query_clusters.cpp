@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/jobs/query_clusters.h"
 
 #include <fmt/format.h>

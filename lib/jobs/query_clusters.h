@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the clusters say about runs that the ledger knows no end of.
 #pragma once
 

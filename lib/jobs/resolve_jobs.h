@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds out what became of jobs that the ledger knows no end of.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs of a project by what a person writes for them.
 #pragma once
 

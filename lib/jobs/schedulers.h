@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schedulers of a project's clusters, by the names that its points and ledger have.
 //
 // A submit leaves a copy of each cluster file in <project>/.tessera/clusters: status, cancel, logs

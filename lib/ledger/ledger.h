@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What was submitted where: the ledger of a project.
 //
 // <workspace>/<project>/.tessera/ledger/<user>@<host>.jsonl holds one sealed JSON line an entry

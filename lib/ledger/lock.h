@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One submit at a time works on a project: a lock that network file systems keep too.
 #pragma once
 

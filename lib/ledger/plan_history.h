@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the plan lines of a ledger say of a point, whichever way they say it: a dropped point has no
 // id, but the values that were set, and a plan may drop what another selects.
 #pragma once

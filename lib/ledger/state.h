@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is remembered between commands for this user: where each project lives, the last project
 // used, measured peaks.
 //

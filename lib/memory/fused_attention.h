@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The workspace of a GPU's fused attention (cuDNN) beside its operation's tensors, by formula, so
 // that a run can be planned where neither the library nor the GPU is. Bytes.
 //

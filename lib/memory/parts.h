@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How sums over many rows or elements are cut, the same on every device: parts of a size that
 // depends on the shape only, each summed by one thread or block, then added in order. So their
 // scratch can be planned.

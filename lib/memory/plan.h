@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every byte that training on one rank needs, placed before the first step.
 //
 // plan() is pure: the trainer makes one allocation a pool, of exactly pool_bytes, and nothing else;

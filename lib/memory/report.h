@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan as a person reads it: what the device's memory is used for when it is fullest.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Room for what operations and libraries need besides their tensors: budgets, planned like any
 // other buffer. An algorithm that needs more is no candidate; a device that cannot do with it says
 // so before step one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/model/data_folder.h"
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the built-in models, GPUs, clusters and sweeps lie.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models in other programs' files: Hugging Face's config.json and llm-foundry's training YAML.
 //
 // Such a file describes more than we compute, so each of its keys is one of three: mapped to the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hugging Face's config.json. What an absent key means is what the family's configuration class in
 // transformers says.
 #include <fmt/format.h>

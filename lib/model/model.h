@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model as its file describes it: the shape, and what of the recipe a benchmark takes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model files (docs/formats.md, "Models"): `tessera_model: 1` YAML, built-in or the user's own,
 // Hugging Face's config.json and llm-foundry's YAML.
 #pragma once

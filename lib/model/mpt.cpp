@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPT: llm-foundry's YAML and Hugging Face's config.json of model_type mpt, which hold the same
 // keys. What an absent key means is what llm-foundry's MPTConfig says.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a model is trained, in the words of flags, sweep files, points, records and columns.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shape of a decoder: all that decides which computation one token takes. No YAML here: the
 // trainer uses it too.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a point's `data` may say: the name of a data set, of which there is "synthetic", or the path
 // of a token file.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A point: all that changes the measurement, and nothing else; each field said once. All that
 // treats fields alike walks the table below: JSON and identity (point.h), sweep axes and their
 // values, drops, the effective record, rows and columns.

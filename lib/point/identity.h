@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normal form, identity and names of a point.
 #pragma once
 

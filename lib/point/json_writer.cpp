@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/point/json_writer.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes canonical JSON straight into a string: members in the order given, no spaces. 100,000
 // points in less than half a second.
 #pragma once

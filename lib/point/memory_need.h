@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory points need, by the very plan that the trainer allocates (lib/memory): whether
 // they fit, and the largest microbatch that does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A point (fields.h) as JSON, of which its identity is a hash (identity.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A point in the words of flags and sweep files.
 #pragma once
 

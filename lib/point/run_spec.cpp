@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/point/run_spec.h"
 
 #include <fmt/format.h>

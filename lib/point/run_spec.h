@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The run specification: what submit hands to the trainer, one JSON object of at most 32 KiB
 // (docs/formats.md). No YAML, no hash: the trainer uses it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings as somebody tells them, a log or a point, each perhaps not at all.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What logs before schema 2, and ledgers of that time, say in words alone: the one place where a
 // program of ours reads a sentence. Newer files have a typed value and never come here.
 #pragma once

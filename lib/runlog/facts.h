@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything a result row needs to know about a run, gathered from its records.
 //
 // The trainer absorbs each record that it writes and puts the sum into row records before the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last record of a run: how it ended and what it measured.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of the records of a run log, each said once, but for a point's settings, which
 // lib/point/fields.h says: writer, reader, facts and columns use these names, and docs/formats.md
 // lists them. A key of several records is named where it comes first.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a stream of chunks into lines, without ever holding more than one line that could be a
 // record.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Members of a JSON record that may be missing, or of another type in a log that somebody else
 // wrote: such a member leaves the target as it is.
 #pragma once

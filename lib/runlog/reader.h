@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads run logs, ours or damaged or foreign, and never believes a line whose seal does not hold.
 //
 // A file may hold the records of several origins (the captured output of ranks or runs): they are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The run log's records: what every one has in common. docs/formats.md is the schema.
 //
 // A record is one line that starts with {"tessera":2, and ends with its seal (lib/base/crc32.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of a run's steps: one function for the trainer's footer and for collect, so that both
 // say the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text for records: cut to a length in bytes without breaking UTF-8, and made valid UTF-8 where it
 // is not.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the records of one rank of one attempt. Not thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank trains and how, as far as memory and the order of work depend on it. Pure values.
 #pragma once
 

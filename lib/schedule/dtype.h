@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types and the memory pools and streams that plans and devices speak of.
 #pragma once
 

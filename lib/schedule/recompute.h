@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each block keeps of its forward pass for its backward pass; what it does not keep it
 // computes again. Pure values, on which schedule and plan rest.
 #pragma once

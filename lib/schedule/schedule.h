@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One optimizer step as a value: which part of the model is computed, gathered, reduced or moved
 // when, on which stream, and what each waits for; the same on every rank.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts that a model's parameters are kept in: what is gathered, reduced and updated as one.
 //
 // A unit's trained parameters lie in one flat buffer, its frozen ones in another: those have no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can vary in a sweep, and how its values are written, for flags, sweep files, overrides and
 // constraints alike (docs/formats.md, "Sweep"): the fields of a point that are axes
 // (lib/point/fields.h), and model, batch, global_batch and env.NAME.

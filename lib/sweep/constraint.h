@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The constraint language of sweeps: "seq_len * microbatch_size > 65536 and model in ['7b',
 // '13b']".
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words of a constraint. Used by constraint.cpp only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expansion: Grid -> points and dropped points. Pure: what it needs to know of models, clusters and
 // GPUs is handed in.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What expansion gives, points and dropped points, and what it needs to know of the models,
 // clusters and GPUs that a grid names. Plain values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sweep as a value: axes, rules and limits, as flags or a sweep file gave them. expand.h turns it
 // into points.
 #pragma once

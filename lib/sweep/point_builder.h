@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A point in the making: settings by axis, completed from defaults and the cluster, then resolved.
 // Used by expand.cpp only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The published MPT tables (yamls/reference/mpt-published.csv) as what a run of a point may reach:
 // the MFU of the row that is nearest to it.
 #pragma once

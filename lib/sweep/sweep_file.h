@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sweep files: `tessera_sweep: 1` YAML (docs/formats.md, "Sweep").
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a run of a point will take: for its time limit, and for the GPU-hours of a sweep before
 // anything is submitted.
 //

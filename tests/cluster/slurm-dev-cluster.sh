@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A private, real Slurm cluster on one machine, for tests and for trying things out.
 #
 #   slurm-dev-cluster.sh start          start it; returns when all nodes are idle

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The jobs of slurm_jobs_test.cpp. All are handed over at once, by the first test case that asks
 // for one, and run beside each other and beside other tests: a time limit alone takes two minutes
 // and a half.

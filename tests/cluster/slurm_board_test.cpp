@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first of all files: what it hands over runs while the others' tests do.
 #include "tests/cluster/slurm_board.h"
 

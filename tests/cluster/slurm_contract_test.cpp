@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The promises of every scheduler, kept by a real Slurm.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // submit, trainer and collect as a user runs them on the Slurm cluster of the tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // submit doctor on a real cluster, with files that fit it and files that do not.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slurm in trouble: replies that get lost, limits, daemons and nodes that are down. Programs that
 // stand before the real ones do only what those will not do when asked.
 #include <doctest/doctest.h>

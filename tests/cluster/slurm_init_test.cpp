@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `submit init` on a real Slurm: the file that it writes is used as it is.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What real jobs do on a real Slurm.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts a Slurm cluster, runs the test cases on it as root and at the same time as a user without
 // privileges, then those of root alone that stop daemons, and ends the cluster whatever happens.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real Slurm that the tests of this folder run on: 4 nodes of 16 CPUs and 8 GPUs, which are
 // processes of this machine. node04 is for the tests that break nodes; no other uses it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // submit, trainer and collect as a user runs them on a Slurm cluster.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

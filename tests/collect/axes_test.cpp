@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two rows that differ in any axis look different, in both tables; rows without a run say what they
 // would have been.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads tables back as a spreadsheet or a browser would, to test the writers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which runs are found: by project, folder, filter and file.
 #include "collect/find.h"
 

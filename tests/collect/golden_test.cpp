@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Golden logs give golden tables, byte for byte. TESSERA_UPDATE_GOLDEN=1 writes both anew: read the
 // difference before you commit it.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What older programs wrote is read as they read it (tests/data/schema1/README.md).
 #include <doctest/doctest.h>
 #include <fmt/format.h>

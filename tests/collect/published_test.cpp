@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The published MPT tables are the oracle: each of the 216 rows becomes a footer, and the tables
 // must show its figures, names and order again.
 #include <doctest/doctest.h>

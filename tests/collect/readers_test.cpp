@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose log a file is, and runs whose folder or file has any name.
 #include "collect/readers/readers.h"
 

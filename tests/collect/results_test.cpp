@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where results go, and that a disk without room or rights leaves the old ones as they were.
 #include "collect/results.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole run logs as a trainer would write them, for any point: always the same bytes.
 #pragma once
 

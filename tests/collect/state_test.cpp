@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run's files say about how it ended.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The writers: names, escapes, digits, valid tables.
 #include <doctest/doctest.h>
 

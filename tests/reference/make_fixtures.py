@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/data/reference/: what PyTorch computes for a tiny decoder of each family.
 
     /usr/bin/python3 tests/reference/make_fixtures.py

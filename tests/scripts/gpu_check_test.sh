@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # scripts/gpu-check.sh from outside, on a machine without a GPU: programs/trainer stands for one that has a GPU and goes wrong in
 # the ways that a GPU can; submit, collect and what trains its runs are the real ones, of TESSERA_BIN.
 set -u

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/gpu_pytorch.py without PyTorch and without a GPU: what it tries, measures, says and keeps. stubs/torch stands for PyTorch; the
 trainer's rows come from a real submit, trainer and collect (of TESSERA_BIN), on the CPU.
 """

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of one case that is measured: given out from a base, filled by the device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/bench/bench_ops.h"
 
 #include <fmt/format.h>

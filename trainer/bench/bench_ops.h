@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast each operation runs on a device, beside a plain copy and a plain matrix product:
 // `trainer bench-ops`.
 #pragma once

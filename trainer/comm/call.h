@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective call as a value: what a communicator checks and what ranks compare.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over the ranks of a group: all-gather, reduce-scatter, all-reduce.
 //
 // Tensors are flat, [1, n] with n >= 1, f32 or bf16 (all_reduce_sum also f64). Shards have equal

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tokens of a step, and their order by id, which the embedding's backward needs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The byte-level packer: text files of any size into one token file (token_file.h).
 #pragma once
 

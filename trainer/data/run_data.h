@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run's data: its token source, opened and checked before step one.
 //
 // A token file (token_file.h) is read as sequences of seq_len + 1 tokens that begin at each

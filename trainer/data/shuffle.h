@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An order of 0 ... n - 1 for each (seed, epoch), as a function. There is no table: a file of any
 // size is shuffled without memory, and each place of the order can be computed alone.
 #pragma once

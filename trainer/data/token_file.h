@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of packed tokens: the ids of a tokenised text one after another, nothing between them.
 //
 // Two kinds, told by the end of the name:

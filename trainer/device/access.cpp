@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes that an operation reads and writes. A view of some columns of a wider tensor gives a
 // range for each row, so that its neighbours in the row do not count.
 #include "trainer/device/ops.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules for an operation's shapes and dtypes on every device. Kernels rely on them.
 #pragma once
 

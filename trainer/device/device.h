@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device executes operations: the CPU (the reference, deterministic) or a GPU. A device knows no
 // model.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every field of every operation, for code that treats all operations alike. A structured binding
 // names them, so a field that is added to an operation and not here does not compile.
 #pragma once

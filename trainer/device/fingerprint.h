@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A 128-bit hash of an operation's whole value. With it a run can tell, without touching the heap,
 // whether an operation was prepared.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU, which is a device with software, choices, memory figures and clocks. No CUDA header: a
 // trainer that was built without CUDA has these functions too, and they say so.
 #pragma once

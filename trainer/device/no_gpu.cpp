@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of gpu.h for a trainer that was built without a CUDA toolkit.
 #include "lib/base/error.h"
 #include "trainer/device/gpu.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations as values: what a device can do, as plain structs of shapes, dtypes and pointers.
 //
 // All tensors are views, row-major [rows, cols] with unit inner stride and leading dimension ld, in

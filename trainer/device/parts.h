@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of lib/memory/parts.h under trainer's namespace.
 #pragma once
 

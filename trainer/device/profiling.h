@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device that forwards everything to another one and, while it is switched on, measures each
 // operation and copy: it records an event before and after it on its stream and asks the device for
 // the time between. Switched off it costs a virtual call.

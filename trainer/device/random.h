@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): 128 random
 // bits for each 128-bit counter and 64-bit key, without state. And normal numbers made of them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher `trainer --nproc N`: N ranks of one run on this machine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ranks find the store and each other.
 //
 // Rank 0 listens: on loopback if there is one node, otherwise on the interfaces that

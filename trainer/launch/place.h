@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What launchers and schedulers say in a process's environment: which rank of how many it is, and
 // in which job. Their variables are named here and nowhere else in the trainer; a new launcher is a
 // column here.

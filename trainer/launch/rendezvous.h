@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rendezvous: the addresses and the token with which a rank finds rank 0. It comes from a file
 // in the run's folder, from the variables of `trainer --nproc`, or from those of torchrun.
 #pragma once

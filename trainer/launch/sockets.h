@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TCP sockets of the store: where rank 0 listens, and how the others try its addresses.
 #pragma once
 

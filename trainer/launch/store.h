@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store where ranks meet: a small key-value store that rank 0 serves over TCP. It carries
 // addresses and reasons, a few kilobytes a run; tensors go through the Communicator.
 //

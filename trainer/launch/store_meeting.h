@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's knowledge of the ranks that meet at its store: who has come, which values are set and
 // asked for, who was lost first. It reads no socket: bytes for a peer are appended to Peer::out.
 //

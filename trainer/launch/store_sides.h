@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two sides of the store: rank 0, which serves it, and the clients.
 #pragma once
 

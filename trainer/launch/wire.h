@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol between the store and its clients: a greeting in which both prove that they know the
 // token, then frames. All integers are little-endian. Whoever says anything else is cut off.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder block: x -> x + attention(norm1(x)) = mid -> mid + mlp(norm2(mid)).
 //
 // The norm that follows a block (the next block's norm1 or the final norm) adds the block's branch

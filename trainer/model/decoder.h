@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decoder's forward and backward passes as sequences of operations, for any device and any
 // shape: pre-norm blocks, everything else as model::Shape says.
 #pragma once

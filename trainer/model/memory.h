@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory plan applied to the device's pools: buffers, parameters and gradients as tensors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the emitters of a microbatch's operations.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The root unit: embedding before the blocks; final norm, head and loss after them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A part of the step as a list of pieces of work, in the order of issue.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a model is trained: MPT's recipe.
 //
 // AdamW with betas 0.9 and 0.95, eps 1e-8 and decoupled weight decay (0). The norm of all gradients

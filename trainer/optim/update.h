@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of a step as operations: norm of all gradients, clipping, AdamW unit by unit. The device
 // decides whether the step is applied.
 #pragma once

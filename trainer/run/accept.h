@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The run specifications that this engine accepts.
 #pragma once
 

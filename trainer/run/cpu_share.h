@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The share of the CPU time that this process's threads wanted and got. Other work on the machine,
 // a container's quota, or more threads than CPUs take the rest.
 #pragma once

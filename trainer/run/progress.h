@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The progress of a run for people: a line at its start, one about every two seconds, one at its
 // end.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The facts that the ranks of a run exchange beside tensors: who they are and what they found
 // before the first step, what they measured after the last, and why one failed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The records of a run before its steps, and the step record. Values are effective ones: what runs,
 // not what was asked for.
 #pragma once

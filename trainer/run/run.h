@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole run: from a specification to the footer of its log.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device of a run: this machine's CPU with some threads, or one of its GPUs.
 #pragma once
 

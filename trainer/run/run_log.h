@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log that a rank writes, and the status of an exit code.
 #pragma once
 

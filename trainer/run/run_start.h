@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks of a run before its first step: the peak that its MFU divides by, whether its ranks
 // have the same data and enough memory, and what a step costs.
 #pragma once

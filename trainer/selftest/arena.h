@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors of a case of the table (cases.h): made by name, and where they lie. CheckArena checks
 // what was computed; BenchArena (trainer/bench) is for measuring alone.
 #pragma once

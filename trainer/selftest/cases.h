@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one table of operations that every device must execute alike, and that the benchmark
 // measures. A case builds tensors and the operations on them, forward before backward; what it says
 // of gradients is checked by finite differences on the CPU's f64 instance, which is then the

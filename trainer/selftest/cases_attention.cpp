@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention with and without ALiBi, grouped or not, and rotary positions.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products, and those with the GELU in them.
 #include "trainer/selftest/cases.h"
 

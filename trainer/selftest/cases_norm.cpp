@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, and the sums over rows of bias gradients. Gaps of 8 elements and none leave rows at
 // multiples of 16 bytes, which GPUs read by packs of 8.
 #include "trainer/selftest/cases.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations and attention, each against another way to compute them.
 #include "trainer/selftest/checks.h"
 

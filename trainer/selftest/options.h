@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a self-test checks, and on what.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a case on a device, as a trainer would: prepare, seal, run.
 #pragma once
 

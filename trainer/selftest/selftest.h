@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a device computes here what it should: `trainer selftest`. For a machine that one does
 // not know, and the first thing to run on a new GPU.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps of a model, against the CPU's and against themselves.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step as it is issued to the device: the schedule's actions with their work, and the events that
 // order the streams.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work that moves data instead of computing: offloading what blocks keep to host memory and
 // fetching it back, and gradient sums over the ranks. Each function emits one action of the
 // schedule.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's training: all memory and operations are made once, then step follows step.
 //
 // The constructor plans, allocates the pools, prepares every operation, seals the device and

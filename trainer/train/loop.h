@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop over steps, with what was measured of each.
 #pragma once
 

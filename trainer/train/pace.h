@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many steps a run takes: as many as asked for, or more if those end too soon for a GPU to be
 // warm and a figure to be stable (docs/formats.md, "Run log"). Pure: it gets durations and has no
 // clock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A profile of a step's time: each operation of a few steps after the measured ones is timed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A submission that goes on in the background once it is known to have begun.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/submit/cli/doctor_verb.h"
 
 #include <fmt/format.h>

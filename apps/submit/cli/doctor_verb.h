@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `submit doctor NAME...`: whether clusters are as their files say.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags that span a grid, as they were written, and the grid they mean.
 #pragma once
 

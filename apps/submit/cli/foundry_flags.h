@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // llm-foundry's flags that set what this engine does anyway: taken where they name that, refused
 // with the reason where they name another thing, ignored with a warning where nothing here depends
 // on them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `submit init NAME`: a commented cluster file from what a site says of itself.
 #pragma once
 

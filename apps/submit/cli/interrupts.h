@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ctrl-C, SIGTERM and the end of the terminal as a flag that long work looks at.
 #pragma once
 

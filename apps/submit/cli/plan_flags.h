@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of a plan and its submission: what submit takes without a verb. Numbers are read
 // by lib/base/numbers: CLI11 reads `011` as 9 and saturates overflows in silence.
 #pragma once

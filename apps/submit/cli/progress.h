@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line that says how far a sweep is: done, running, failed, elapsed, remaining.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/submit/cli/project_verbs.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verbs for a project that is there already: status, cancel, logs, rerun, rebuild.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags that say how a plan is submitted, and those that several verbs take.
 #pragma once
 

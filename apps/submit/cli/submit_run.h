@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Submitting a plan, one cluster after the other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/submit/loop/build_jobs.h"
 
 #include "apps/submit/loop/plan_lines.h"

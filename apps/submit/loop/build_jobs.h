@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a planned run to what a cluster is given.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hands over the jobs that wait, one by one, and sees to what a cluster may answer: taken, refused,
 // busy, silent, or a reply that was lost.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which runs share a job: one each, several of one shape in an allocation (pack), or arrays.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks a cluster what became of the jobs in flight, as often as is decent, and takes their ends.
 #pragma once
 

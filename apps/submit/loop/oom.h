@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an end for want of memory means for other points of a plan.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a submit is told, what it shows meanwhile, and what it came to.
 #pragma once
 

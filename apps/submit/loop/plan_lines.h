@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan lines of the ledger: what a submit selected and dropped.
 #pragma once
 

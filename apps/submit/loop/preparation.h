@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run of a plan is started with: its specification, its environment, the CPU's peak.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a submit does before it hands anything over: finds out what became of what earlier submits
 // left, and which runs are to start, in which jobs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which attempts a submit starts: a pure function of what was planned and of what the ledger knows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Submits the points of a plan to one cluster: look what is there, select, record, hand over,
 // record; and, where it stays, wait for the ends and record those.
 //

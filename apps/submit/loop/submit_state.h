@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parts of one submit share: where it submits to, what is in flight, and what it has come
 // to so far. For submit.cpp and its parts (reconcile.h, hand_over.h, watch.h) only. One thread.
 #pragma once

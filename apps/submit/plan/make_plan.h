@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the plan of a request: expands its grid, asks trainers what they can, plans memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of a request: which points would run, which not and why.
 #pragma once
 

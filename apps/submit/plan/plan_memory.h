@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the points of a plan need of memory: drops those that cannot fit, resolves automatic
 // microbatches, and prints where the memory goes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a plan would submit, without submitting it: submit --render and --check.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan as its clusters see it: which of them it has points for, each one's share of them, and
 // what the request asks of a submission there.
 #pragma once

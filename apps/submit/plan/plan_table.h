@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints plans: a table for people, JSON for programs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long the points of a plan will take on clusters that give time limits, and what that costs.
 #pragma once
 

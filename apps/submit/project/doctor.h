@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a cluster is as its file says, and what is to be changed in the file if not: `submit
 // doctor`. Judging is pure; `examine` asks the cluster and its nodes.
 #pragma once

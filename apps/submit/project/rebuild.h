@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a project's ledger anew from what its runs left: specifications, process files, logs, and
 // what the clusters still know.
 //

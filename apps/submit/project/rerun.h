@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs of a project as a plan of their own, so that they can be run again without their sweep.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run printed for people, once or as it comes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a project stands, and how to end its runs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a trainer can do, as it says itself, so that a point that it lacks something for is dropped
 // with that reason before anything starts.
 #pragma once

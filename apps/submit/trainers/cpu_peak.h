@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU's peak, measured once by the trainer itself and handed over in the run specification.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the trainers on clusters can do, as `submit doctor` heard it from their nodes, remembered
 // for this user: a plan knows what its --RUN would drop without asking a node each time.
 //

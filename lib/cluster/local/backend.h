@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This machine as a kind of cluster (lib/cluster/backend.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of this machine's GPUs a run takes: CUDA_VISIBLE_DEVICES of its process. Pure, but for
 // gpus_of_process.
 #pragma once

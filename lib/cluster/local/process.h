@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One attempt of a run as a process of this machine.
 //
 // It is in a session of its own and survives the submitter; run.<attempt>.pid says who it is. The

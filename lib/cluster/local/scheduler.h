@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This machine as a cluster: a job is a process of its own session, started at once.
 #pragma once
 

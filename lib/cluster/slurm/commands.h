@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How Slurm's commands are run: without the SBATCH_*, SQUEUE_*, ... of the environment and without
 // the SLURM_* of an enclosing allocation (SLURM_CONF and SLURM_JWT stay), in English, with times in
 // seconds since 1970.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every batch script for Slurm has: the #SBATCH lines of a job, the environment that it begins
 // with and the srun of its steps. slurm_script.h and probe.h write what comes between. Pure.
 #pragma once

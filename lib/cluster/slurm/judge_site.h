@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cluster file against what its Slurm site has and allows. Pure functions.
 #pragma once
 

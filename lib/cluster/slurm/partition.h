@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The nodes of a SlurmSite by partition and by kind of GPU, and which partition a cluster file is
 // for. Pure functions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The batch script that looks at a node, and the reading of what it left (Scheduler::probe). Pure
 // but for the folder.
 //

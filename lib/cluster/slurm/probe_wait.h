@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting for what a node leaves in the folder of a question (probe.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What squeue or sacct said of this user's jobs, to be looked up by id and by name.
 #pragma once
 

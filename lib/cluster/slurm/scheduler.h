@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slurm by its commands: sbatch, squeue, sacct, scancel, scontrol. They run without the SBATCH_*,
 // SQUEUE_*, ... of the environment and without the SLURM_* of an enclosing allocation; SLURM_CONF
 // and SLURM_JWT stay. slurm_script.h writes the batch script, slurm_text.h reads the answers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The batch script of a job: text that a person can read, edit and start again. Pure.
 //
 // `sbatch FILE` alone reproduces the job. Nothing of the submitter's environment is in it or in the

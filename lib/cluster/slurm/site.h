@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Slurm cluster has and allows, as sinfo, scontrol and sacctmgr say: what `submit init`
 // writes a cluster file from and `submit doctor` holds one against. Reading texts is pure.
 #pragma once

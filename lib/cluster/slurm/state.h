@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Slurm's words for a job's state mean. Pure functions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cluster file that `submit init` writes: what a site has, with each key that is not set as a
 // commented line, so that who keeps it needs no other document. A pure function.
 #pragma once

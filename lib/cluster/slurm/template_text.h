@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a drafted cluster file is made of: scalars and comments that stay what they are, whatever
 // names a site has. Pure functions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Slurm's commands print, read as text: it has kept its shape for many versions, the JSON has
 // not. Pure functions. Made for the commands that lib/cluster/slurm/scheduler.cpp gives, run with
 // TZ=UTC LC_ALL=C SLURM_TIME_FORMAT=%s.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program collect: flags, exit codes, messages, files.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The completion scripts in their shells. zsh and fish are asked where they are installed.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a wrong command line gets: exit code 2 and one line that names the word and what to do.
 #include "tests/apps/command_line/programs.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each help and manual page: fits a terminal, ends with an example and the exit codes, and speaks
 // of its own verb alone.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What was typed before goes on working, in silence: the same words on stdout and stderr, the same
 // exit code as with the new spelling.
 #include "lib/cli/old_spellings.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The three programs as a stranger meets them: their helps, and what they say to wrong words.
 #pragma once
 

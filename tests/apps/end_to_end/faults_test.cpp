@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sweeps that are interrupted, killed, cancelled or cannot be written, and how they go on.
 #include <fmt/format.h>
 #include <sys/mount.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program prints either reaches its reader, or is missed aloud.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sweep from submit to its rows, and what is said on the way.
 #include <fmt/format.h>
 

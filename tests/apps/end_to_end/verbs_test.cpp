@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // logs, rerun, rebuild and --detach with the real programs.
 #include <fmt/format.h>
 #include <pty.h>

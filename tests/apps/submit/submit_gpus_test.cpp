@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What submit says of GPUs that are not here, that nobody knows, or that the trainer has no code
 // for.
 #include <doctest/doctest.h>

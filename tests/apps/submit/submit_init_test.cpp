@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `submit init` where there is no Slurm, and with stand-ins for its commands that print what Slurm
 // 22.05 does. tests/cluster has it on a real one.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What bad input gets: one line with where, what and what would be right, the documented exit code,
 // and nothing written.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What submit says of memory: drops, automatic microbatches, tables.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

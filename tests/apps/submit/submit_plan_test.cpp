@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planning half of submit, as people call it.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

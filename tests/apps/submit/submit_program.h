@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the real submit in an empty folder with an empty state folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CSV as RFC 4180 describes it, and what breaks it.
 #include "lib/base/csv.h"
 

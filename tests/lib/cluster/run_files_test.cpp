@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/cluster/run_files.h"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every Scheduler promises (lib/cluster/scheduler.h), as functions to be called in test cases.
 // The trainer is a small shell script that does what its specification says.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The published MPT tables are the oracle: 216 rows, each recomputed from its printed tokens/s.
 #include "lib/flops/utilization.h"
 

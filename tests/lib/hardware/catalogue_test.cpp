@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/hardware/catalogue.h"
 
 #include <doctest/doctest.h>

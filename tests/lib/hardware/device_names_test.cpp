@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names that NVIDIA's drivers report (of its open kernel modules' list of devices and of
 // nvidia-smi), and the one entry of the built-in catalogue that each is, or none.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The built-in catalogue's figures against what they must be: units of a chip times its clock, and
 // the rates of one precision to another.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hugging Face's config.json: key sets as the families' real files have them, sizes our own.
 #include "lib/model/foreign.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // llm-foundry's YAML: the model section alone, and whole training files.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The built-in models of other families than MPT, against what their publishers say.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is made of the table of fields: the point in words, and the documentation.
 #include "lib/point/fields.h"
 

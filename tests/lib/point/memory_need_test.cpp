@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What points are said to need, against what is known to have run.
 #include "lib/point/memory_need.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of records are said once: lib/runlog/keys.h has them, docs/formats.md lists the same,
 // and what writes and reads records uses their names. The settings among them are the point's
 // (lib/point/fields.h).

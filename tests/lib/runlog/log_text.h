@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text of a run log as runlog::Writer writes it, but with clocks of its own, so that it is the same
 // each time.
 #pragma once

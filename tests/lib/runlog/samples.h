@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records as a trainer would write them, for tests of writer, footer and reader.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small inventory for tests of expansion: four clusters, two models, no files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Points made of the published rows, read by the tests' own reader.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which published row stands for a point: distances by hand, choices by hand, and each row guessed
 // from all the others.
 #include "lib/sweep/published_rows.h"

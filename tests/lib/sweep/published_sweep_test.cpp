@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // yamls/sweeps/mpt-published.yaml plans exactly the rows of the published tables.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

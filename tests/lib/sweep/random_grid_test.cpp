@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Properties that must hold for every grid: no point is lost, doubled or merged.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

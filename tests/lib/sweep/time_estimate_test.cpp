@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Estimated times against published step times, against the trainer's own pace, and by hand.
 #include "lib/sweep/time_estimate.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is measured of the table of operations is complete, and is what the operations cost.
 #include "trainer/bench/bench_ops.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of every communicator: what collectives leave in memory, checked against plain
 // loops.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever goes wrong between ranks ends in one clear error on each of them, never in a hang:
 // run_ranks ends the program if a rank does not end.
 #include <doctest/doctest.h>

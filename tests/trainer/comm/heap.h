@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts this program's heap allocations.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer/comm/ranks.h"
 
 #include <doctest/doctest.h>

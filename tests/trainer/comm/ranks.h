@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one thread for each rank and returns how each ended.
 #pragma once
 

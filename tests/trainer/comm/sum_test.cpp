@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums that depend on the order or the number of roundings, with results worked out by hand.
 #include <doctest/doctest.h>
 

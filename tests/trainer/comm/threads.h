@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // N ranks that are threads of one process, for tests of what several ranks do.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer/comm/values.h"
 
 #include <algorithm>

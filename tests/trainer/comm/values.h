@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of numbers in host memory, and the arithmetic that sums are checked against, written from
 // the definitions of the formats.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order between streams: no access is left to chance, any order that the events allow gives the
 // same bits, and every wait is needed for that.
 #include <doctest/doctest.h>

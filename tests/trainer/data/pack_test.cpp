@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing text and training on the result, with the real program.
 #include "trainer/data/pack.h"
 

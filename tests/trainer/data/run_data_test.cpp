@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/data/run_data.h"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Token files for tests, byte by byte, without the code under test.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // access() knows every tensor and pointer of every operation. ops_test.cpp tests, by running
 // operations, that it is right about them.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every case of the table: gradients against finite differences in f64, then f32 and bf16 against
 // f64, then the same bits in a second run.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a CPU device: memory, preparation, events; and a sealed device allocates nothing.
 #include <doctest/doctest.h>
 

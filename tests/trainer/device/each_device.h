@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The devices that a test runs on. A test program links one definition: the CPU device with each
 // table of kernels, or our own GPU kernels, emulated.
 #pragma once

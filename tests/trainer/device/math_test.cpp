@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector functions against libm in f64, and the random numbers.
 #include <doctest/doctest.h>
 

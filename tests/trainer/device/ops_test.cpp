@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, costs and accesses of operations.
 #include <doctest/doctest.h>
 

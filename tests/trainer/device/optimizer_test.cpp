@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW against the published formula in f64, and the effect of clipping and NaN, on each device.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiling on a fake device that executes nothing and whose clock the test moves.
 #include "trainer/device/profiling.h"
 

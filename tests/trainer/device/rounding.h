@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares what a device stored with exact results that are rounded once.
 //
 // A device computes in f32, so what it rounds lies near the exact result, within `slack`. The

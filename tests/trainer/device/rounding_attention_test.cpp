@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rounding points of docs/precision.md: attention, rotary positions and activations.
 #include <doctest/doctest.h>
 

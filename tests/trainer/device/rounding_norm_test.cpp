@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rounding points of docs/precision.md: norms, with a residual stream in bf16 and in f32.
 #include <doctest/doctest.h>
 

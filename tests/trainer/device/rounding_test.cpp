@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rounding points of docs/precision.md: GEMMs, sums over rows, casts, embeddings, the loss and
 // the update.
 #include "tests/trainer/device/rounding.h"

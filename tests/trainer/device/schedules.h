@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules over several streams, for testing the devices that test schedules: one made by hand in
 // which every wait is needed, and random ones whose order follows from the definition alone.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shuffling: a queue for each stream, and a choice among their heads.
 #include "tests/trainer/device/shuffling.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a schedule in any order that its events allow, on the calling thread. A schedule whose bits
 // then differ from those at issue lacks a wait. The order is that of CUDA, as tracing.h describes
 // it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The orders that the shuffling device runs; it refuses none that is allowed.
 #include "tests/trainer/device/shuffling.h"
 

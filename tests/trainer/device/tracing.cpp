@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vector clocks (Fidge 1988) over the streams and the host, and a map of byte ranges
 // to their last accesses.
 #include "tests/trainer/device/tracing.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds races in a schedule: two accesses to the same bytes, at least one of them a write, on two
 // streams (or on a stream and the host) that no event orders. Such a pair is a failure even if the
 // device happened to run it in the right order, as the CPU always does.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tracing device reports as a race, and what it does not.
 #include "tests/trainer/device/tracing.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank as a process, or the start of several:
 //
 //   launch_rank ranks N ACTION...      run_local_ranks of "launch_rank ACTION..."; its code

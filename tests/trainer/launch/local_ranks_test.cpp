@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/launch/local_ranks.h"
 
 #include <doctest/doctest.h>

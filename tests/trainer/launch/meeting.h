@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that meet as threads of the test, on 127.0.0.1 only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that a test starts, reads from and ends.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are real processes, and die as such.
 #include "tests/trainer/launch/processes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/launch/roll_call.h"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strangers, which are no ranks of this start, are refused and hold nobody up.
 #include <doctest/doctest.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every setting that the engine does not act on is refused by name, and the log has the refusal.
 #include "trainer/run/accept.h"
 

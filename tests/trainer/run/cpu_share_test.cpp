@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU times as the kernel writes them.
 #include "trainer/run/cpu_share.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as processes, started by `trainer --nproc N`: they train as one rank does, and end together
 // with one true footer, whatever happens to any of them.
 #include <doctest/doctest.h>

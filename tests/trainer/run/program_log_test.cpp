@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log that the program leaves of a run: its records, what they say, and where they go.
 #include <doctest/doctest.h>
 #include <sched.h>

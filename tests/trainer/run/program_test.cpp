@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program as users and schedulers see it: flags, specifications, signals, exit codes.
 #include "tests/trainer/run/program.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The facts that ranks exchange, and the decisions that follow from them.
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings of a point that change how the engine trains, as the program's log shows them.
 #include <doctest/doctest.h>
 

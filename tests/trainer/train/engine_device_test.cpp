@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's requests to its device.
 #include <doctest/doctest.h>
 

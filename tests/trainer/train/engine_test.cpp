@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Results that must not depend on how a step is split, and things that must not happen in a step.
 #include <doctest/doctest.h>
 

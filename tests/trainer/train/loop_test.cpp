@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop on a device whose clock the test sets.
 #include "trainer/train/loop.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a run has warmed up and measured enough, for durations that the test gives.
 #include "trainer/train/pace.h"
 

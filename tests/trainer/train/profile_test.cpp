@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A profile of real steps: what it counts, and that training is unchanged.
 #include "trainer/train/profile.h"
 

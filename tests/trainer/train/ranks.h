@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small trainings on several ranks of one process, one thread each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NO_SHARD over several ranks: the same training as on one rank, and what each mode sends between
 // them.
 #include "tests/trainer/train/ranks.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PyTorch's results for tiny decoders (tests/reference/make_fixtures.py).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainer against PyTorch in f64. Bounds are norm-wise per tensor.
 #include "tests/trainer/train/reference.h"
 

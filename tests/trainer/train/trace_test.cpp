@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lifetimes that the memory plan gives its buffers, against what operations really touch.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

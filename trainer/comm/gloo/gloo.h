@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over Gloo's TCP transport, for ranks that are processes on CPUs.
 //
 // Gloo exists only as a shared library, so it is in a module beside the program, tessera-gloo.so,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between ranks over Gloo beside tensors: in the store before they are connected, and when
 // they enter a collective.
 #pragma once

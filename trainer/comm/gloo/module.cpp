@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/comm/gloo/module.h"
 
 #include <gloo/transport/context.h>

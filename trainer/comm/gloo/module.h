@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface of tessera-gloo.so: messages between ranks over Gloo's TCP transport. The trainer
 // links its C++ library statically, the module links the system's, so only plain C crosses between
 // them: no object and no exception.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank joins a communicator over Gloo, and its limits.
 #pragma once
 

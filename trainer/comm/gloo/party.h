@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank among the others over Gloo: how they meet, enter each collective together, tell each other
 // that they fail or end, and exchange a collective's messages. gloo.cpp has the sums.
 //

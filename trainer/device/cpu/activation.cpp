@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activations, element by element. Rounded once: y; dx (both halves for SwiGLU).
 #include "trainer/device/cpu/operations.h"
 #include "trainer/device/cpu/typed.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Causal attention, the forward pass, by tiles (attention_tiles.h) with an online softmax, as in
 // FlashAttention (Dao et al. 2022).
 //

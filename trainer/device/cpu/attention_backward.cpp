@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Causal attention, the backward pass, by tiles (attention_tiles.h), with P recomputed from lse as
 // in FlashAttention (Dao et al. 2022).
 //

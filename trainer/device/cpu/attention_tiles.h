@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the two passes of causal attention: tiles of kTile queries and keys, and their
 // products. Scores never exist as a whole. Nothing above the diagonal is computed, except the
 // triangles of the diagonal's kStrip-wide strips.

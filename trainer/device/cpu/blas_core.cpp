@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenBLAS chooses its kernels by a list of CPU models. For a model that is newer than the library
 // it falls back to the kernels of the first 64-bit CPUs, at a fifth of the speed.
 #include <cblas.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts between floating dtypes. Rounded once: dst. An accumulation is summed in f32 (f64 if either
 // side is f64) before that rounding.
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU device. It checks operations, remembers those that were prepared, and executes at once.
 #include "trainer/device/cpu/cpu_device.h"
 

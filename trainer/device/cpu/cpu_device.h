@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU device with a chosen table of kernels. Tests use it for tables that are not this CPU's
 // best.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loss. Rounded once: dlogits (the target's too, from its own difference), row_loss,
 // state->loss.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of kernels, and the scratch that each operation needs.
 #include "trainer/device/cpu/operations.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding. Rounded once: y. Gradients are summed in f32 (f64) in the batch's order, each row of
 // the table by one thread.
 #include <fmt/format.h>

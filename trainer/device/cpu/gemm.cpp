@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMMs by OpenBLAS.
 //
 // f32 and f64 go to sgemm and dgemm as they are. bf16 goes by blocks: panels of A and B are

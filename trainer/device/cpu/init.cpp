@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random parameters. Element i is normal number first_index + i of its seed, whichever thread or
 // rank fills it. Rounded to the element's type, to bf16 by way of f32.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector kernels of the CPU device, as a table chosen once at run time for the machine's ISA.
 //
 // kernel/kernels.cpp is compiled once for each ISA, with other -m flags. So this header, which it

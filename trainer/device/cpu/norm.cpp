@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, and the reductions over rows that give gradients of biases and gains. Each part of the
 // rows (parts.h) is summed in f32 (f64) row by row, then the parts in order: the bits do not depend
 // on the number of threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations on the CPU, each threaded by OpenMP. device/check.h has checked them before.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient norm, clipping and AdamW. Parts and blocks have fixed sizes, so the bits do not depend
 // on the number of threads.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a pool: pages straight from the kernel, so that a large pool can use huge pages and is
 // returned as a whole.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rate of plain GEMMs, the peak that a CPU's MFU is measured against.
 #include <cblas.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary positions (Su et al. 2021). Angles are f64; cosines and sines are rounded to the compute
 // type. Rounded once: each element of q and k. Threads split positions: the cosines and sines of
 // one serve every sequence and head.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dispatch from a tensor's dtype to the types and kernels of its elements.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA device. It checks and prepares operations before seal(), and only launches afterwards.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own kernels: every operation that no library does, and the softmax of unfused attention.
 // Their sources (kernel/*.cu) are compiled twice (simt.h): the same functions run on a GPU
 // (namespace gpu) or emulated on the CPU (namespace emulated).

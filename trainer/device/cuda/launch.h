@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a kernel is launched, for nvcc, the C++ compiler and the emulator alike. Includes no CUDA
 // header.
 #pragma once

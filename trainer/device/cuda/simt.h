@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vocabulary that our own kernels are written in: all of CUDA that they may use. Each verb
 // names the intrinsic or the PTX instruction that it stands for. The same source is compiled twice:
 // by nvcc, in namespace gpu, and by the C++ compiler, in namespace emulated, where emulator.h runs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a GPU's operations share their one workspace, and which device memory is free while
 // operations are prepared. Pure: no GPU in it.
 #pragma once

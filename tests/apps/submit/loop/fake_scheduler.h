@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cluster in memory that answers as it is told: for what a real one does not do on demand.
 #pragma once
 

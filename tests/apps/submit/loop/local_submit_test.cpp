@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Submission to this machine: who runs when, and what is left behind. A shell script stands in the
 // trainer's place.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a submit does about runs that an older one handed over (tests/data/schema1/README.md).
 #include <doctest/doctest.h>
 #include <fmt/format.h>

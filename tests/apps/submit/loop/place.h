@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A project on a cluster in memory that is submitted to, and what its ledger holds afterwards.
 #pragma once
 

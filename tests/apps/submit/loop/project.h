@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A project on a cluster in memory, for what is done to a project that is there already.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plan of small points that differ in their batch, made without a grid.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What submit doctor says of a cluster, against a site and a node as they may be.
 #include "apps/submit/project/doctor.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What submit doctor says of a cluster file against a Slurm site as it may be.
 #include "lib/cluster/slurm/judge_site.h"
 

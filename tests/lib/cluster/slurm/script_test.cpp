@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch scripts as text (tests/data/slurm holds whole ones; TESSERA_WRITE_GOLDEN=1 writes them
 // anew) and as programs: with a stand-in for srun that notes what it was given.
 #include "lib/cluster/slurm/script.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a site has. The texts are those of Slurm 22.05 unless a test says what else they are; the
 // commands are stand-ins that print such texts.
 #include "lib/cluster/slurm/site.h"

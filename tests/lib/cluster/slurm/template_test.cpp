@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cluster file that is drafted for a site: one whole (tests/data/slurm/init.yaml;
 // TESSERA_WRITE_GOLDEN=1 writes it anew), what holds for each choice, what holds for any site.
 #include "lib/cluster/slurm/template.h"

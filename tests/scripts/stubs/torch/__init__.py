@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """As much of PyTorch as bench/gpu_pytorch.py calls. Nothing is computed: the time that a GPU would take is queued, and the clock stands
 still until the host waits for it, so that a measurement that does not wait, or waits too often, shows.
 

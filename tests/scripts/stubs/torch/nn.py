@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules that hold parameters and compute nothing."""
 from types import SimpleNamespace
 

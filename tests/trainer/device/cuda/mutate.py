@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Do the tests see a bug in a GPU kernel? Puts one bug after another into the kernels' sources, and runs what tests them.
 
     mutate.py [--build FOLDER] [--only TEXT] [--sample N [--seed S]] [FILE ...]

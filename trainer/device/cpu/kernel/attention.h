@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of attention tiles: small GEMMs in registers and the online softmax. Scores are [keys,
 // queries], so that a vector holds neighbouring queries and the softmax needs no sum across lanes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels without reductions over a row, and plain sums.
 #pragma once
 

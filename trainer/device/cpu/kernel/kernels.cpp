@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel table of one ISA. This file is compiled once for each ISA; TESSERA_ISA names its
 // namespace.
 #include "trainer/device/cpu/kernels.h"

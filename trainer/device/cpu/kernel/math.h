@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // exp, the normal distribution function and the logistic function on vectors. f32 uses polynomials
 // of our own, so that no vector mathematics library is needed; f64, which only tests use, calls
 // libm lane by lane.

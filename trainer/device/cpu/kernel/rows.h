@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels with reductions over a row: norms and the loss.
 #pragma once
 

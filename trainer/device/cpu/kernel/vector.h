@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of the ISA that this file is compiled for, as the compiler's vector types. Everything is
 // in an unnamed namespace, so that no other object file can share it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on the GPU: cuDNN's fused kernels if cuDNN takes the operation, otherwise GEMMs and our
 // own softmax kernels. The log says which, and why.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How unfused attention is tiled into chunks that fit its workspace: their sizes, their order, and
 // where their matrices lie. Pure: no GPU in it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/device/cuda/attention/attention_engines.h"
 
 #include <fmt/format.h>

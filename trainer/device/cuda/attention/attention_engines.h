@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of cuDNN's engine for an attention graph on a GPU.
 #pragma once
 

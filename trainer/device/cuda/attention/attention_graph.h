@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Causal attention as the graph of elementary operations that cuDNN 9 recognises and runs fused,
 // without scores in memory. Graphs are pure values, made without cuDNN and without a GPU.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on one GPU by cuDNN: plans are made before the first step and then only run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unfused causal attention: GEMMs and softmax kernels, for what no fused kernel takes (f32, ALiBi,
 // machines without cuDNN). Fused attention is checked against it. No CUDA here: whoever implements
 // UnfusedAttention runs the GEMMs and kernels.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A descriptor of cuDNN's backend interface, through which everything is said to cuDNN, and its
 // errors.
 //

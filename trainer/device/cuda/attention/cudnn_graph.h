@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDNN's graph interface, as far as attention needs it: a tensor graph becomes descriptors, cuDNN
 // offers engines for it on a GPU, an engine becomes a plan that runs. It calls the functions that
 // cudnn() found (libraries.h), without cuDNN's C++ front end.

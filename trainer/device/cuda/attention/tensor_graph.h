@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A computation on four-dimensional tensors as a plain value. cuDNN gets it as an operation graph
 // (cudnn_graph.h); it can be printed or evaluated without cuDNN.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the blocks of a kernel on the CPU, one after another, each thread of a block as a fiber, so
 // that sync() and shuffles work as on a GPU. Threads that a GPU may run in any order run in a
 // chosen one: forward, reversed or random. A result that depends on it lacks a sync().

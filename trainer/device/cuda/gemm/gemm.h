@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMMs on the GPU by cuBLASLt. Each shape of a run gets an algorithm before the first step, so
 // that a step only launches.
 //

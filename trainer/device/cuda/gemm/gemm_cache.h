@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cache of GEMM algorithms: they are timed once for a kind of GPU, and every later run there
 // computes the same bits.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Autotuning of GEMMs: timing candidates and choosing one, without a GPU in it.
 //
 // Candidates are in the order of the library's heuristics, which are right for most shapes. Only a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMMs in cuBLASLt's terms: pure, needs no GPU.
 //
 // cuBLASLt's matrices are column-major. A row-major matrix is its own transpose read by columns,

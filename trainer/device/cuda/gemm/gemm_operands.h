@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operands of autotuning: sets of A, B, D, bias and an epilogue's pre, one after another in the
 // trials' own memory, so that a launch finds nothing in the L2 cache that the launch before left
 // there, as in a training step. Pure: no GPU in it.

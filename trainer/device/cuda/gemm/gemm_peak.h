@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rate of large GEMMs on this GPU, to read beside its data sheet's peak: clocks fall under
 // load, and random data costs more power than zeros.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything a GEMM depends on but its operands' addresses: an algorithm is chosen for a shape,
 // plans have it as their key, and its text is the key of the cache file and of the log.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU as autotuning of GEMMs sees it: memory for operands, random numbers in it, and a clock.
 // It is an interface, so that a test has another one.
 #pragma once

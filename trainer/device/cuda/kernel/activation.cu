@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activations: a grid-stride loop, one vector of elements a thread and iteration. y is rounded
 // once, and so is dx (both halves of it for SwiGLU).
 //

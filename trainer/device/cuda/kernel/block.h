@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Warp and block reductions, each in one fixed order.
 #pragma once
 

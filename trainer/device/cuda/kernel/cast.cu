@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts, with or without accumulation: a grid-stride loop, one vector a thread and iteration.
 #include "trainer/device/cuda/kernel/elements.h"
 

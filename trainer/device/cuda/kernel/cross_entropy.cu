@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cross-entropy loss, a block a row. The row is read once, into shared memory, and stays resident
 // there until dlogits overwrite the logits. If a row is longer than shared memory, its rest is read
 // twice. Rounded once: dlogits (the target's too, from its own difference), row_loss, state->loss.

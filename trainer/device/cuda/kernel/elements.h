@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements of tensors in registers: typed rows, vectorized loads and stores, and grid-stride loops
 // over vectors of eight elements.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding. A warp takes 256 columns, one vector a lane, so that rows of any width keep all lanes
 // busy. It takes several rows at once: the token's id, its place in the table and the table's row
 // are dependent loads, and several rows keep several of these chains in flight.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of exponentials without overflow, of values that come a few vectors at a time: the online
 // softmax of attention and the loss (Milakov and Gimelshein 2018, arXiv:1805.02867).
 #pragma once

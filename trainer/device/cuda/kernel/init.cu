@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random parameters, the same numbers as trainer/device/random.h: Philox and Box-Muller in f64, a
 // pair of normal numbers a thread and iteration. It runs once and f64 bounds it, so loads are not
 // vectorized. Rounded to f32, and to bf16 from there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the norm kernels tile a block over rows: groups of warps, one row a group, whose threads
 // stride over the row's vectors. Up to 16384 columns a thread keeps its vectors in registers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, backward. With h = (sum - mean) rstd and g = dy gain: dsum = rstd (g - mean(g) - h mean(g
 // h)) + dsum_in, without mean(g) for RMSNorm; dgain = sum of dy h, dbias = sum of dy over rows.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, forward, with the residual addition before them. A row is read once and stays in registers
 // until its statistics are known. Rounded once each: sum, from which the statistics are computed,
 // and y.

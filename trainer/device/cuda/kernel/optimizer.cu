@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient norm, clipping and AdamW. Parts have a fixed size, so the bits do not depend on the GPU.
 #include "trainer/device/cuda/kernel/block.h"
 #include "trainer/device/cuda/kernel/elements.h"

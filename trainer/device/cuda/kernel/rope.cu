@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary positions (Su et al. 2021). A block, or several of them in y, takes one position: its
 // cosines and sines serve every sequence and head. Angles are f64, cosines and sines are rounded to
 // f32. Rounded once: each element of q and k.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of a batch of sequences, and the place of each within its sequence.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of unfused attention beside its GEMMs: causal softmax of rows of scores, forward and
 // backward, a block a row, and the row sums of dout * out. Rounded once: probabilities, dscores,
 // and to f32 lse and row_sum.

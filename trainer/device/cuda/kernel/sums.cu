@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bias gradients, and the sum of partials that the norms' gradients need too: a reduction over rows
 // split into parts, like split-k. A block of the first kernel takes 256 columns of a part of the
 // rows; each of its 8 warps takes every eighth row.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions over rows: each block sums a part of the rows (lib/memory/parts.h), then the parts are
 // added. The order of the additions depends on the shape alone.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/device/cuda/libraries/cudnn_library.h"
 
 #include <cuda_runtime_api.h>

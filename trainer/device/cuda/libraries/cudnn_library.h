@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDNN's files. libcudnn.so.9 only forwards calls to its parts, libcudnn_graph.so.9 and others. It
 // opens them by name: LD_LIBRARY_PATH then comes before its own folder, and on a cluster may lead
 // to another cuDNN. Here the parts are opened by path first, so that the loader has them when they

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA libraries beside the run time, opened when a GPU is used. The trainer links to none of
 // them, so that one file starts on every machine and says what is missing when a GPU is asked for.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for run-time libraries: their folders, the choice among several, the error if there is
 // none.
 //

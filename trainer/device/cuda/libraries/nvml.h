@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's own figures of a GPU, by NVML: clocks, power, temperature, reasons for low clocks.
 // The library comes with the driver and is opened at run time. A figure is absent if the library
 // is, or if the library does not know it.

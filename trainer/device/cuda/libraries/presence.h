@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs and the CUDA software of the machine.
 #pragma once
 

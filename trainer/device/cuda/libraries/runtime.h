@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA run time with errors and owners: what a call's status means, and memory, streams and
 // events that are freed with their scope.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CPU device that delegates attention to another implementation.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuDNN's attention on a GPU against the CPU's in f64. It needs a GPU.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>

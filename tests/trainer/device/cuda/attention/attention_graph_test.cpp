@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attention graphs that cuDNN gets, evaluated on the CPU as they stand: the same values that
 // become cuDNN's descriptors.
 #include "trainer/device/cuda/attention/attention_graph.h"

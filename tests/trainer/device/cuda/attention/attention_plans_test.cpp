@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls to cuDNN for attention, and which of its engines runs. A fake cuDNN that records its
 // calls replaces the library.
 #include "trainer/device/cuda/attention/attention_plans.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How unfused attention is tiled, and which GEMMs and kernels it asks for.
 #include "trainer/device/cuda/attention/attention_unfused.h"
 

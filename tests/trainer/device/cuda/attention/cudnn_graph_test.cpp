@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors of the real cuDNN, which makes them even without a GPU.
 #include "trainer/device/cuda/attention/cudnn_graph.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks the real cuDNN, without a GPU, about attention's graphs: which GPUs take them, with which
 // engine and how much workspace. cuDNN gets a GPU's properties (tests/data/gpus), and the toolkit's
 // stub instead of a driver. It then chooses its engines and compiles their kernels as for the GPU,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fake cuDNN that records what it is told. Programs link it instead of the library (it defines
 // cudnn() of trainer/device/cuda/libraries/libraries.h), so that tests can look at each call and
 // engines behave as a test wants. It throws std::logic_error for what the real one would refuse.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer/device/cuda/attention/walk_graph.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluates a tensor graph on the CPU, in f64 and operation by operation: what cuDNN is told,
 // without cuDNN.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer/device/cuda/emulator/emulated_device.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device that emulates our own kernels (trainer/device/cuda/emulator/emulator.h) and leaves GEMMs
 // to the CPU device: all of the CUDA device that runs without a GPU. Its attention is unfused
 // (trainer/device/cuda/attention/attention_unfused.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole training runs on emulated kernels, against the CPU device.
 #include <doctest/doctest.h>
 

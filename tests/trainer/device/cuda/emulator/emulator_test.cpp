@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulator finds planted bugs and accepts correct kernels. Each kernel runs in its own process,
 // because most bugs end it.
 #include "trainer/device/cuda/emulator/emulator.h"

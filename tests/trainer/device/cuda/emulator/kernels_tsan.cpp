@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program for the thread sanitizer, which instruments the kernels alone. It runs a planted
 // kernel, or the cases of the table with every thread of a block in turn.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels with bugs that the emulator must find, and correct ones that look like them. They work on
 // 256 floats x, which begin as 0, 1, 2, ...
 #pragma once

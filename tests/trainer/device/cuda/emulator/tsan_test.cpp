@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread sanitizer, in its own program, finds planted races and none in the kernels.
 #include <doctest/doctest.h>
 #include <sys/personality.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a GPU's operations share their workspace, and what part of a pool it leaves free.
 #include "trainer/device/cuda/workspace.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/trainer/device/cuda/gemm/fake_cublaslt.h"
 
 #include <algorithm>

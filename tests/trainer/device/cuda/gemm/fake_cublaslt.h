@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fake cuBLASLt that needs no GPU: the real library's descriptors, made-up heuristics and GEMMs.
 // A GEMM does what the documentation says of its descriptors, by loops over host memory:
 // column-major D = alpha op(A) op(B) + beta C (+ bias along D's rows), with a batch and with two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the tests of GEMM plans: a fake GPU with trials on it, and a shape.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainer/device/cuda/gemm/gemm_choice.h"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors of GEMMs, read back from cuBLASLt. Expected values are worked out by hand from its
 // documentation: column-major, D [rows, cols] = op(A) op(B), a bias along D's rows.
 #include "trainer/device/cuda/gemm/gemm_descriptors.h"

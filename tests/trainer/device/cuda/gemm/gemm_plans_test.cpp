@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM plans on a fake GPU (fake_cublaslt.h): the algorithms they take and keep.
 #include <doctest/doctest.h>
 #include <fmt/format.h>

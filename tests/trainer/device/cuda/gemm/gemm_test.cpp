@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GEMM plans on a fake GPU (fake_cublaslt.h). If its results are those of the CPU device,
 // descriptors, pointers and factors mean our operations.
 #include "trainer/device/cuda/gemm/gemm.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own kernels, emulated, against the CPU device: every case of the table, with the threads of a
 // block in every order. TESSERA_CASES, if set, names the cases to run, one a line (mutate.py).
 #include <doctest/doctest.h>

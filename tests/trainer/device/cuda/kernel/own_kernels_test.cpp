@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels beyond the table of cases: long rows, many heads, numbers that are not finite, and inputs
 // that the loader never makes.
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library with the name of one of cuDNN's parts. It tells a version and has no functions that do
 // anything. As libcudnn itself (without a version) it must not be called at all.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library with NVML's C interface and two GPUs.
 #include "tests/trainer/device/cuda/libraries/fake_nvml.h"
 

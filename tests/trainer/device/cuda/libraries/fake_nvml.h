@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs that the tests' own libnvidia-ml.so.1 knows.
 #pragma once
 

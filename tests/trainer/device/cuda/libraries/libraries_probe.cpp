@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens NVIDIA's libraries in a process of its own, whose environment says where they are, and
 // prints the result. Needs no GPU (cudnn_support_test.cpp says how).
 //

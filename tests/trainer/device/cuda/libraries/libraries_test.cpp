@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // If several of NVIDIA's libraries are there, the right ones are taken, and the parts of one come
 // from one place, whatever the loader would take.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver's figures, from a fake NVML library: without a GPU the real one cannot be opened.
 #include "trainer/device/cuda/libraries/nvml.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reasons given if there is no GPU, and the folders in which libraries are found.
 #include "trainer/device/cuda/libraries/presence.h"
 
