@@ -3,8 +3,8 @@
 # Builds and checks: packages, formatting, the release build with all its tests, clang-tidy on changed files.
 #   NAME...  these tests alone, in the release build ("./test.sh ledger slurm"; "ctest -N --preset release" lists them)
 #   --all    what CI runs: unit tests under the address and undefined-behaviour sanitizers, those of ranks under the
-#            thread sanitizer, in the release build those of real programs and of what -O2 may change (clang-tidy on all
-#            files: scripts/tidy.sh all)
+#            thread sanitizer, in the release build those of real programs and of what -O2 may change; clang-tidy on all
+#            files
 # With CI set, a test that skips itself fails the run, but for those that say "skipped: no GPU".
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -88,30 +88,45 @@ mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h
 begin_step "clang-format, ${#sources[@]} files"
 clang-format-19 --dry-run --Werror "${sources[@]}"
 
-begin_step "layers"
+begin_step "license lines, layers, docs"
+scripts/license-headers.py
 scripts/check-layers.py
-
-begin_step "docs"
 scripts/check-docs.py
 
 begin_step "clang-tidy on changed files"
-scripts/tidy.sh changed
+scripts/tidy.py changed
 
-# build_and_test PRESET [CTEST ARGUMENTS...]; TARGET=NAME: that target alone.
-build_and_test() {
+# build PRESET [TARGET]
+build() {
   begin_step "build ($1)"
   configure "$1"
-  cmake --build --preset "$1" ${TARGET:+--target "$TARGET"}
+  cmake --build --preset "$1" ${2:+--target "$2"}
+}
+# test_in PRESET [CTEST ARGUMENTS...]
+test_in() {
   begin_step "tests ($1)"
   run_tests "$@"
 }
 if $all; then
   # What neither -O2 nor a real program can change is built and run once, under the sanitizers.
-  TARGET=release_for_ci build_and_test release --label-regex '^ci-(release|both)$'
-  build_and_test asan --label-regex '^ci-(sanitizers|both)$'
-  build_and_test tsan
+  build release release_for_ci
+  # Real Slurm mostly waits: the release tests run beside the next build.
+  run_tests release --label-regex '^ci-(release|both)$' >build/release/tests.log 2>&1 &
+  release_tests=$!
+  trap 'kill "$release_tests" 2>/dev/null || true' EXIT
+  build asan
+  begin_step "tests (release), what was left after the build (asan)"
+  wait "$release_tests" || { cat build/release/tests.log >&2; exit 1; }
+  trap - EXIT
+  cat build/release/tests.log
+  test_in asan --label-regex '^ci-(sanitizers|both)$'
+  build tsan
+  test_in tsan
+  begin_step "clang-tidy on all files"
+  scripts/tidy.py all
 else
-  build_and_test release
+  build release
+  test_in release
 fi
 print_steps
 grep -hE 'tests passed' build/*/ctest.log
