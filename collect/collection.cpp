@@ -29,6 +29,7 @@ class Ledgers {
 
   explicit Ledgers(bool ask) : ask_(ask) {}
 
+  // Returns the ledger of a project's folder, and asks its clusters about runs without an end.
   const Known& of(const fs::path& project_folder, Notes& notes) {
     const fs::path folder = fs::absolute(project_folder).lexically_normal();
     const auto [at, added] = known_.try_emplace(folder);
@@ -79,6 +80,7 @@ class Ledgers {
   std::map<fs::path, Known> known_;
 };
 
+// A run, and what the ledger knows of it.
 struct LocatedRun {
   Run run;
   const ledger::RunState* submitted = nullptr;
@@ -92,6 +94,7 @@ class Gatherer {
 
   std::vector<LocatedRun> gather(runlog::Depth depth) {
     std::vector<RunFiles> files;  // of a project before the same below a folder
+    // Find the folders of runs that may be asked for.
     std::set<fs::path> project_folders;
     for (const Project& project : request_.projects) {
       std::ranges::move(find_project(project.workspace, project.name), std::back_inserter(files));
@@ -107,6 +110,7 @@ class Gatherer {
     std::ranges::stable_partition(
         files, [](const RunFiles& of_run) { return parse_run_name(of_run.name()).has_value(); });
     for (std::size_t i = 0; i < files.size(); ++i) {
+      // A folder without files of our names holds loose logs.
       if (!files[i].logs.empty()) {
         for (Run& run : read_loose_logs(files[i].logs, notes_)) add_found(std::move(run), files[i]);
       } else if (auto run = read_run(files[i], notes_, depth)) {
@@ -114,10 +118,12 @@ class Gatherer {
       }
       if (request_.progress) request_.progress(i + 1, files.size());
     }
+    // Then read the logs that were named themselves.
     std::vector<fs::path> logs;
     for (const fs::path& path : request_.logs)
       std::ranges::move(find_files(path, notes_), std::back_inserter(logs));
     for (Run& run : read_loose_logs(logs, notes_)) add_run(std::move(run), {});
+    // What the ledger alone knows comes last.
     for (const fs::path& folder : project_folders) add_submitted(folder);
     return std::move(runs_);
   }
@@ -155,6 +161,7 @@ class Gatherer {
     add_run(std::move(run), files.folder);
   }
 
+  // Adds a run if it is asked for, with what the ledger beside its folder knows.
   void add_run(Run run, const fs::path& folder) {
     if (!request_.selection.takes(run.project, run.run)) return;
     LocatedRun located{.run = std::move(run)};
@@ -211,6 +218,7 @@ Row missing_row(const std::string& project, const ledger::Entry& plan,
   return make_row(run, outcome, catalogues);
 }
 
+// Returns the row of a point that a plan dropped.
 Row skipped_row(const std::string& project, const ledger::Entry& plan,
                 const ledger::DroppedPoint& point, const Catalogues& catalogues) {
   Run run;
@@ -258,6 +266,7 @@ void add_planned(const std::string& project, const ledger::Contents& contents,
   const ledger::PlanHistory words(contents);
   std::set<std::string> seen = with_run;
   std::set<ledger::DroppedPoint> dropped;
+  // A drop may also stand there as older versions wrote it. Both give one row.
   for (const ledger::Entry& entry : contents.entries) {
     for (const ledger::DroppedPoint& point : entry.dropped) {
       if (!point.values.empty()) {
@@ -268,6 +277,7 @@ void add_planned(const std::string& project, const ledger::Contents& contents,
       }
     }
   }
+  // Add a row for each point that has no run.
   for (const ledger::Entry& entry : contents.entries) {
     for (const ledger::PlannedPoint& point : entry.points) {
       int& asked = repeats[point.id];
@@ -286,6 +296,7 @@ void add_planned(const std::string& project, const ledger::Contents& contents,
         rows.push_back(skipped_row(project, entry, point, request.catalogues));
     }
   }
+  // The plans say how many repeats were asked for.
   for (Row& row : rows) {
     const auto asked = repeats.find(row.id);
     if (row.project == project && asked != repeats.end())
@@ -321,6 +332,7 @@ std::vector<ShownRun> find_runs(const Request& request, const std::string& name,
   narrowed.selection.filters.push_back(parts ? parts->id : name);
   Gatherer gatherer(narrowed, notes);
   std::vector<LocatedRun> found = gatherer.gather(runlog::Depth::all);
+  // Make a row of every repeat: the results show them together.
   std::vector<ShownRun> all;
   for (LocatedRun& located : found) {
     ShownRun run{.run = std::move(located.run)};
@@ -329,6 +341,7 @@ std::vector<ShownRun> find_runs(const Request& request, const std::string& name,
     run.repeat = run.run.repeat;
     all.push_back(std::move(run));
   }
+  // Show the runs that were asked for, each with the repeats of its point.
   std::vector<ShownRun> shown;
   for (const ShownRun& run : all) {
     if (run.run.run != name && run.run.id != name) continue;

@@ -19,6 +19,7 @@ namespace tessera::collect {
 
 namespace {
 
+// Returns the value as a cell; an empty cell if it is absent or not finite.
 template <class T>
 Cell cell(const std::optional<T>& value) {
   if (!value) return {};
@@ -40,17 +41,20 @@ Cell if_measured(const Row& row, const T& value) {
   return value;
 }
 
+// Returns whether any activations are computed again. Empty if the log does not say.
 Cell checkpointed(const Row& row) {
   if (!row.facts.ran<&Point::activation_checkpointing>()) return {};
   return *row.facts.ran<&Point::activation_checkpointing>() != "none";
 }
 
+// Returns the marks as words: "partial shared".
 Cell marks_of(const Row& row) {
   std::vector<std::string_view> names;
   for (const Mark mark : row.marks) names.push_back(to_text(mark));
   return cell(fmt::format("{}", fmt::join(names, " ")));
 }
 
+// Returns the point's environment variables: "NCCL_PROTO=LL NCCL_ALGO=Ring".
 Cell env_cell(const Row& row) {
   if (!row.facts.env) return {};
   std::string text;
@@ -59,6 +63,7 @@ Cell env_cell(const Row& row) {
   return cell(text);
 }
 
+// Returns what of the cluster file is part of the point: "env.NCCL_IB_HCA=mlx5".
 Cell identity_cell(const Row& row) {
   if (!row.point) return {};
   std::string text;
@@ -100,6 +105,7 @@ Cell asked_or_logged(R row) {
 }
 
 constexpr Column kColumns[] = {
+    // The published columns.
     {"Model", [](R r) { return cell(r.model); }},
     {"SeqLen (T)", ran<&Point::seq_len>},
     {"# GPUs", ran<&Point::gpus>},
@@ -121,6 +127,7 @@ constexpr Column kColumns[] = {
     {"Activation CPUOffload", ran<&Point::activation_cpu_offload>},
     {"NumParams", [](R r) { return cell(r.facts.n_params); }},
 
+    // Which run it is, and how it ended.
     {keys::status, [](R r) { return cell(std::string(to_text(r.status))); }},
     {keys::reason, [](R r) { return cell(r.reason); }},
     {keys::project, [](R r) { return cell(r.project); }},
@@ -136,6 +143,7 @@ constexpr Column kColumns[] = {
     {"repeats_asked", [](R r) { return Cell(std::int64_t{r.repeats_asked}); }},
     {"marks", marks_of},
 
+    // The measured steps. Times are in seconds.
     {"steps_warmup", [](R r) { return if_measured(r, r.footer.steps.warmup); }},
     {"steps_measured", [](R r) { return if_measured(r, r.footer.steps.measured); }},
     {keys::measured_s, [](R r) { return if_measured(r, r.footer.steps.measured_s); }},
@@ -147,6 +155,7 @@ constexpr Column kColumns[] = {
     {"repeat_spread_pct", [](R r) { return cell(r.repeat_spread_pct); }},
     {keys::token_basis, [](R r) { return if_measured(r, r.footer.token_basis); }},
 
+    // FLOPs, peaks and utilization.
     {"flops_convention", [](R r) { return cell(r.flops_convention); }},
     {"flops_per_token", [](R r) { return cell(r.flops_per_token); }},
     {keys::peak_tflops, [](R r) { return cell(r.peak_tflops); }},
@@ -157,6 +166,7 @@ constexpr Column kColumns[] = {
     {keys::gemm_measured_tflops, [](R r) { return cell(r.facts.gemm_measured_tflops); }},
     {"gemm_pct", [](R r) { return cell(r.gemm_pct); }},
 
+    // Memory, waiting and time.
     {keys::mem_peak_bytes, [](R r) { return cell(r.footer.mem_peak_bytes); }},
     {"mem_planned_bytes", [](R r) { return cell(r.facts.planned_bytes); }},
     {"data_wait_pct", [](R r) { return cell(r.data_wait_pct); }},
@@ -166,6 +176,7 @@ constexpr Column kColumns[] = {
     {keys::wall_s, [](R r) { return cell(r.footer.wall_s); }},
     {"gpu_hours", [](R r) { return cell(r.gpu_hours); }},
 
+    // Losses, and settings as they ran.
     {keys::loss_first, [](R r) { return cell(r.footer.steps.loss_first); }},
     {keys::loss_last, [](R r) { return cell(r.footer.steps.loss_last); }},
     {keys::grad_norm_last, [](R r) { return cell(r.footer.steps.grad_norm_last); }},
@@ -177,6 +188,7 @@ constexpr Column kColumns[] = {
     {"hybrid_group", ran<&Point::hybrid_group>},
     {"threads", ran<&Point::threads>},
 
+    // The model's shape.
     {keys::d_model, [](R r) { return cell(r.facts.d_model); }},
     {keys::n_layers, [](R r) { return cell(r.facts.n_layers); }},
     {keys::n_heads, [](R r) { return cell(r.facts.n_heads); }},
@@ -184,6 +196,7 @@ constexpr Column kColumns[] = {
     {keys::vocab, [](R r) { return cell(r.facts.vocab); }},
     {keys::n_trainable, [](R r) { return cell(r.facts.n_trainable); }},
 
+    // Device, driver and libraries.
     {keys::gpu_requested, [](R r) { return cell(r.facts.gpu_requested); }},
     {keys::device_name, [](R r) { return cell(r.facts.device_name); }},
     {"nodes", ran<&Point::nodes>},
@@ -198,6 +211,7 @@ constexpr Column kColumns[] = {
     {keys::cudnn, [](R r) { return cell(r.facts.cudnn); }},
     {keys::nccl, [](R r) { return cell(r.facts.nccl); }},
 
+    // The trainer, its environment and its log.
     {keys::trainer, [](R r) { return cell(r.facts.trainer); }},
     {keys::commit, [](R r) { return cell(r.facts.commit); }},
     {keys::image, [](R r) { return cell(r.facts.image); }},
@@ -208,6 +222,7 @@ constexpr Column kColumns[] = {
     {"ended_utc", [](R r) { return cell(r.footer.ended_utc); }},
     {"log", [](R r) { return cell(r.log); }},
 
+    // What was asked for, and the rest of the shape.
     {keys::label, [](R r) { return cell(r.facts.label); }},
     {"microbatch_asked", asked<&Point::microbatch_size>},
     {"steps_asked", asked_or_logged<&Point::steps>},

@@ -25,6 +25,8 @@ const hardware::Gpu* entry_in(const hardware::Catalogue& catalogue, const runlog
   return facts.gpu ? hardware::find_by_name(catalogue, *facts.gpu) : nullptr;
 }
 
+// Names the GPU by the first of these that has a name for it: the user's catalogue, the log, the
+// built-in catalogue, the driver, the request of the run.
 void name_device(Row& row, const Catalogues& catalogues) {
   const runlog::Facts& facts = row.facts;
   if (const auto* gpu = entry_in(catalogues.user, facts)) {
@@ -40,6 +42,8 @@ void name_device(Row& row, const Catalogues& catalogues) {
   }
 }
 
+// Finds the peak that MFU divides by: as a rule in the user's catalogue, then in the log, then in
+// the built-in catalogue. If there is none, row.no_mfu says why.
 void find_peak(Row& row, const Catalogues& catalogues) {
   const runlog::Facts& facts = row.facts;
   const auto precision = facts.ran<&Point::precision>()
@@ -70,6 +74,7 @@ void find_peak(Row& row, const Catalogues& catalogues) {
     return;
   }
   if (take_from(catalogues.built_in) || !row.no_mfu.empty()) return;
+  // There is no peak. Say what is missing.
   if (row.gpu == "cpu") {
     row.no_mfu = "the log has no measured peak of the CPU";
   } else if (!facts.ran<&Point::precision>()) {
@@ -83,6 +88,7 @@ void find_peak(Row& row, const Catalogues& catalogues) {
   }
 }
 
+// Computes rates from the measured steps. tokens_per_s counts the tokens of all devices.
 void compute_throughput(Row& row) {
   const runlog::StepStatistics& steps = row.footer.steps;
   if (steps.measured <= 0 || steps.tokens <= 0 || !(steps.measured_s > 0)) return;
@@ -122,12 +128,14 @@ void compute_utilization(Row& row, const std::optional<model::Shape>& shape) {
   const auto causal =
       flops::forward_flops(*shape, *facts.ran<&Point::seq_len>(), flops::Convention::causal);
   row.mfu_causal_pct = 100 * flops::mfu(causal, throughput, peak);
+  // HFU by the operations of a token that the footer counts.
   const auto of_peak = [&](const std::optional<double>& flops_per_token) -> std::optional<double> {
     if (!flops_per_token) return std::nullopt;
     return 100 * *flops_per_token * *row.tokens_per_s_per_gpu / peak;
   };
   row.hfu_executed_pct = of_peak(row.footer.flops_executed_per_token);
   row.hfu_recompute_pct = of_peak(row.footer.flops_recompute_per_token);
+  // HFU by the convention, which knows the checkpointing mode alone.
   const auto checkpointing =
       facts.ran<&Point::activation_checkpointing>()
           ? from_text<Checkpointing>(*facts.ran<&Point::activation_checkpointing>())
@@ -162,6 +170,7 @@ bool possible_shape(const std::optional<model::Shape>& shape, std::optional<std:
          !model::contradiction(*shape);
 }
 
+// Sets the marks that hold, in the order of Mark.
 void set_marks(Row& row, const RunOutcome& outcome) {
   const auto mark = [&](bool holds, Mark which) {
     if (holds) row.marks.push_back(which);
@@ -229,6 +238,7 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
     row.reader = outcome.reader->name;
   }
   if (!row.facts.job && !outcome.job.empty()) row.facts.job = outcome.job;
+  // Name the model. A shape that is not possible counts as unknown.
   const auto shape = runlog::shape_of(row.facts);
   const bool possible = possible_shape(shape, row.facts.ran<&Point::seq_len>());
   row.model = model_name(row.facts.label, possible ? shape : std::nullopt, row.facts.n_params);
@@ -244,6 +254,7 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
     row.global_batch_tokens = batch_tokens;
   }
   name_device(row, catalogues);
+  // Only a run with a result has figures.
   if (!outcome.outcome.measured()) {
     // A run that ended otherwise may have measured steps, but they are no result.
     const runlog::StepStatistics told = row.footer.steps;
@@ -259,6 +270,7 @@ Row make_row(const Run& run, const RunOutcome& outcome, const Catalogues& catalo
       row.reason += fmt::format("{}no MFU: {}", row.reason.empty() ? "" : "; ", row.no_mfu);
     }
   }
+  // GPU-hours count the run's whole time, not only its measured steps.
   const bool is_cpu = row.gpu == "cpu";
   if (!is_cpu && row.footer.wall_s && row.facts.ran<&Point::gpus>())
     row.gpu_hours = *row.footer.wall_s * static_cast<double>(*row.facts.ran<&Point::gpus>()) / 3600;

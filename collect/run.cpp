@@ -11,8 +11,8 @@
 #include "collect/readers/tessera.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/base/text.h"
 #include "lib/point/identity.h"
-#include "lib/runlog/keys.h"
 
 namespace tessera::collect {
 
@@ -23,10 +23,9 @@ namespace {
 // The header's point, if there is one. False if it is not the point of the id that the log claims.
 bool take_point(const RankLog& rank_log, std::optional<sweep::Point>& point, Notes& notes) {
   const runlog::Log& log = rank_log.log;
-  if (!log.header || !log.header->contains(runlog::keys::point)) return true;
+  if (log.point_json.empty()) return true;
   try {
-    sweep::Point stated = sweep::parse_point(
-        parse_json(log.header->at(runlog::keys::point).dump(), "point of the header"));
+    sweep::Point stated = sweep::parse_point(parse_json(log.point_json, "point of the header"));
     const std::string id = sweep::point_id(stated);
     if (id != log.origin.id) {
       notes.add(rank_log.path, fmt::format("the header's point has the id {}, not {} as it claims; "
@@ -51,6 +50,7 @@ std::string nothing_in(const runlog::LogFile& file) {
   return file.foreign > 0 ? "no record of a run log in it; left out" : "empty; left out";
 }
 
+// Reads a log file; nothing and a note if it cannot be read.
 std::optional<runlog::LogFile> read_or_note(const Reader& reader, const fs::path& path,
                                             runlog::Depth depth, Notes& notes) {
   try {
@@ -61,14 +61,15 @@ std::optional<runlog::LogFile> read_or_note(const Reader& reader, const fs::path
   }
 }
 
+// Notes what was left out of a file that has logs.
 void note_damage(const runlog::LogFile& file, Notes& notes) {
   if (file.damaged > 0) {
-    notes.add(file.path, fmt::format("{} damaged line{} left out", file.damaged,
-                                     file.damaged == 1 ? "" : "s"));
+    notes.add(file.path, counted(file.damaged, "damaged line") + " left out");
   }
   if (file.newer_schema) notes.add(file.path, "records of a newer version left out");
 }
 
+// Takes the label and, if the log's header gave none, the point from run.<attempt>.json.
 void read_specification(const fs::path& path, Attempt& attempt, Notes& notes) {
   try {
     const Value root = parse_json(read_file(path), path.string());
@@ -80,6 +81,7 @@ void read_specification(const fs::path& path, Attempt& attempt, Notes& notes) {
   }
 }
 
+// Takes the process that run.<attempt>.pid names.
 void read_process(const fs::path& path, Attempt& attempt, Notes& notes) {
   try {
     attempt.process = parse_process(read_file(path));
@@ -101,6 +103,7 @@ void place(Attempt& attempt, RankLog rank_log) {
   }
 }
 
+// Fills in the run's names that the folder did not give, and the repeat.
 void name_run(Run& run, const runlog::Origin& origin) {
   if (run.id.empty()) run.id = origin.id;
   if (run.run.empty()) {
@@ -120,6 +123,7 @@ void read_attempt_logs(const AttemptFiles& files, runlog::Depth depth, Run& run,
     runlog::parse_log_file_name(path.filename().string(), name);
     const Reader& reader = tessera_reader();
     const auto file = read_or_note(reader, path, depth, notes);
+    // Rank 0's file belongs to the start even if nothing in it can be read.
     if (name.rank == 0) {
       Attempt& start = starts[{name.attempt, name.restart}];
       start.log_file = path;
@@ -134,6 +138,7 @@ void read_attempt_logs(const AttemptFiles& files, runlog::Depth depth, Run& run,
     }
     note_damage(*file, notes);
     for (const runlog::Log& log : file->logs) {
+      // Records of another id belong to another point.
       if (!run.id.empty() && log.origin.id != run.id) {
         notes.add(path, fmt::format("holds records of {}, not of {}; those left out", log.origin.id,
                                     run.id));
@@ -157,6 +162,7 @@ void read_attempt_logs(const AttemptFiles& files, runlog::Depth depth, Run& run,
 std::optional<Run> read_run(const RunFiles& files, Notes& notes, runlog::Depth depth) {
   Run run;
   run.folder = files.folder;
+  // The folder's name says which run it is, if it has the form of a run's name.
   const std::string folder_name = files.name();
   if (const auto name = parse_run_name(folder_name)) {
     run.project = name->project;
@@ -170,6 +176,7 @@ std::optional<Run> read_run(const RunFiles& files, Notes& notes, runlog::Depth d
     read_attempt_logs(attempt_files, depth, run, starts, notes);
     const bool rejected = !attempt_files.logs.empty() && starts.size() == before;
     if (rejected) continue;
+    // Specification and process belong to the last restart of their attempt.
     const auto latest = std::ranges::find_if(
         starts.rbegin(), starts.rend(),
         [&](const auto& start) { return start.first.first == attempt_files.attempt; });
@@ -191,6 +198,7 @@ std::vector<Run> read_loose_logs(const std::vector<fs::path>& files, Notes& note
   std::vector<Run> runs;
   std::map<std::tuple<std::string, std::string, int>, std::size_t> by_name;
   for (const fs::path& path : files) {
+    // The head of the file decides which program wrote it.
     const Reader* recognised = reader_of(path);
     const Reader& reader = recognised != nullptr ? *recognised : tessera_reader();
     const auto file = read_or_note(reader, path, runlog::Depth::row, notes);
@@ -208,6 +216,7 @@ std::vector<Run> read_loose_logs(const std::vector<fs::path>& files, Notes& note
       // Records without a header or footer do not name their run: they stay with their file.
       const std::string run_name =
           log.origin.run.empty() ? "file " + path.string() : log.origin.run;
+      // The logs of a run may lie in several files.
       const auto [at, added] =
           by_name.try_emplace({run_name, log.origin.id, log.origin.repeat}, runs.size());
       if (added) {

@@ -43,6 +43,7 @@ struct Failure {
   std::string reason;
 };
 
+// Returns the first failure that an event names, in rank 0's log or else in another rank's.
 std::optional<Failure> failure_in_events(const Attempt& attempt) {
   std::vector<const RankLog*> logs;
   if (attempt.log) logs.push_back(&*attempt.log);
@@ -76,17 +77,20 @@ std::string and_log_faults(const Attempt& attempt) {
   return faults.empty() ? faults : "; " + faults;
 }
 
+// Returns the outcome with another status and reason.
 Outcome with(Outcome outcome, Status status, std::string reason) {
   outcome.status = status;
   outcome.reason = std::move(reason);
   return outcome;
 }
 
+// Takes what the footer says, unless the ledger knows better why the run ended.
 Outcome from_footer(Outcome outcome, const RankLog& rank_log, const AttemptState* submitted) {
   outcome.footer = *rank_log.log.footer;
   outcome.status = outcome.footer.status;
   outcome.reason = outcome.footer.reason;
   EndedBy& ended_by = outcome.footer.ended_by;
+  // A person cancelled it. The run itself knows only of an interrupt.
   if (submitted != nullptr && submitted->cancelled) {
     cluster::Outcome told(outcome.status, outcome.reason);
     told.ended_by = ended_by;
@@ -103,6 +107,7 @@ Outcome from_footer(Outcome outcome, const RankLog& rank_log, const AttemptState
     outcome.reason = submitted->reason;
     ended_by = submitted->ended_by;
   }
+  // An ok or partial run must have measured something.
   const bool figures = outcome.footer.steps.measured > 0 && outcome.footer.steps.tokens > 0 &&
                        outcome.footer.steps.measured_s > 0;
   if (outcome.measured() && !figures) {
@@ -128,6 +133,8 @@ std::string cause_of_end(const Attempt& attempt, const AttemptState* submitted) 
   return {};
 }
 
+// Returns the outcome of an attempt whose log has no footer. run_state.h gives the order of the
+// cases.
 Outcome without_footer(Outcome outcome, const Attempt& attempt, const AttemptState* submitted) {
   const bool lives = submitted != nullptr &&
                      (submitted->seen == Status::running || submitted->seen == Status::pending);
@@ -173,6 +180,7 @@ Outcome without_footer(Outcome outcome, const Attempt& attempt, const AttemptSta
 }  // namespace
 
 void fill_from_point(runlog::Facts& facts, const sweep::Point& point) {
+  // What the log says stays. The point fills in what is absent.
   const auto fill = [](auto& target, const auto& value) {
     if (!target) target = value;
   };
@@ -206,6 +214,7 @@ void fill_settings(runlog::Facts& facts, const sweep::Point& point) {
     if (!target) target = value;
   };
   facts.settings.complete(sweep::told_settings(point));
+  // A pass is one microbatch on each device. accum is the number of passes of a step.
   std::int64_t a_pass = 0;
   if (point.microbatch_size != sweep::kAutoMicrobatch && point.global_batch > 0 &&
       !__builtin_mul_overflow(point.microbatch_size, point.gpus, &a_pass) && a_pass > 0) {
@@ -221,6 +230,7 @@ Outcome outcome_of(const Attempt& attempt, const AttemptState* submitted) {
   if (attempt.log) {
     const runlog::Log& log = attempt.log->log;
     outcome.facts = log.facts;
+    // The records of two runs cannot be told apart.
     if (log.clash) {
       if (attempt.point) fill_from_point(outcome.facts, *attempt.point);
       return with(outcome, Status::unknown, attempt.log->faults);
@@ -273,6 +283,7 @@ RunOutcome outcome_of(const Run& run, const ledger::RunState* submitted) {
     RunOutcome outcome;
     std::optional<std::string> build;
   };
+  // Collect all attempts: those with files, then those that only the ledger knows.
   std::vector<Candidate> candidates;
   const auto state_of = [&](int attempt) -> const AttemptState* {
     if (submitted == nullptr) return nullptr;
@@ -310,6 +321,7 @@ RunOutcome outcome_of(const Run& run, const ledger::RunState* submitted) {
     none.outcome = outcome_without_files(nullptr);
     return none;
   }
+  // The newest ok attempt stands for the run, else the newest partial one, else the newest.
   std::ranges::stable_sort(candidates, {}, [](const Candidate& c) { return c.outcome.attempt; });
   const auto rank = [](const Candidate& candidate) {
     const Status status = candidate.outcome.outcome.status;
@@ -321,6 +333,7 @@ RunOutcome outcome_of(const Run& run, const ledger::RunState* submitted) {
   }
   RunOutcome result = candidates[chosen].outcome;
   result.attempts = static_cast<int>(candidates.size());
+  // Newer attempts with another build show that the figures are of an old one.
   const auto& build = candidates[chosen].build;
   for (std::size_t i = chosen + 1; i < candidates.size(); ++i) {
     if (build && candidates[i].build && *candidates[i].build != *build) result.stale = true;

@@ -11,16 +11,12 @@
 
 #include "collect/axes.h"
 #include "collect/columns.h"
+#include "collect/footnotes.h"
+#include "lib/base/text.h"
 
 namespace tessera::collect {
 
 namespace {
-
-using runlog::Status;
-
-bool measured(const Row& row) {
-  return row.status == Status::ok || row.status == Status::partial;
-}
 
 std::string line_of(const std::vector<std::string>& cells) {
   return fmt::format("| {} |\n", fmt::join(cells, " | "));
@@ -34,44 +30,6 @@ std::string group_of(const Row& row) {
   return fmt::format("{}, {}", row.gpu.empty() ? "unknown device" : row.gpu,
                      row.facts.ran<&Point::precision>().value_or("unknown precision"));
 }
-
-// What ran beside the run, and what ran beside the measurement of its peak, are two things to know.
-constexpr std::string_view kSharedPeak = "shared-peak";
-
-// Names of the row's footnotes.
-std::vector<std::string_view> footnotes(const Row& row) {
-  std::vector<std::string_view> names;
-  for (const Mark mark : row.marks) {
-    if (mark != Mark::shared) {
-      names.push_back(to_text(mark));
-      continue;
-    }
-    if (row.has_company() || !peak_is_disturbed(row.facts)) names.push_back(to_text(mark));
-    if (peak_is_disturbed(row.facts)) names.push_back(kSharedPeak);
-  }
-  if (!row.no_mfu.empty()) names.emplace_back("no-mfu");
-  return names;
-}
-
-constexpr std::pair<std::string_view, std::string_view> kExplanations[] = {
-    {"partial", "cut short, or fewer than 5 steps measured: the figures are of few steps."},
-    {"shared",
-     "other work used the same machine or GPU during the run: it may be slower than alone."},
-    {kSharedPeak,
-     "other work used the same machine while the peak was measured: the peak is too low, and MFU "
-     "and HFU are too high. Model TFLOP and throughput do not depend on it."},
-    {"busy",
-     "its threads waited for a CPU more than a tenth of the time (column `cpu_share_pct` of the "
-     "CSV): other work took it, a quota, or there were more threads than CPUs. It is slower than "
-     "alone."},
-    {"throttled", "the device lowered its clock (column `throttled` of the CSV)."},
-    {"assumed", "facts that the log lacks were given by hand."},
-    {"emulated", "the device has no units for this precision; it is divided by the fp32 peak."},
-    {"stale", "a newer attempt, of another build, did not end ok."},
-    {"above-peak",
-     "**not a utilization**: nothing exceeds its peak, so the peak that MFU and HFU are divided by "
-     "is too low. Do not compare them; Model TFLOP and throughput do not depend on it."},
-};
 
 // Cells of one row; a percentage above 100 cannot be read past.
 std::string cell_of(const Column& column, const Row& row) {
@@ -112,8 +70,8 @@ std::string table_of(std::span<const Row* const> rows, std::span<const Row* cons
     cells_of(settings, *row, cells);
     for (const Axis& axis : axes) cells.push_back(markdown_cell(axis.text(*row)));
     cells_of(rest, *row, cells);
-    if (measured(*row)) {
-      for (const std::string_view name : footnotes(*row)) {
+    if (has_figures(*row)) {
+      for (const std::string_view name : footnotes_of(*row)) {
         // Stands at the figure itself.
         if (name != to_text(Mark::above_peak)) cells[0] += fmt::format(" [^{}]", name);
       }
@@ -181,8 +139,7 @@ std::string peaks_of(std::span<const Row* const> rows) {
     if (is_cpu && devices[group_of(*row)].size() > 1)
       heading += fmt::format(", {}", row->facts.device_name.value_or("unknown device"));
     if (threads[group_of(*row)].size() > 1 && row->facts.ran<&Point::threads>()) {
-      heading += fmt::format(", {} thread{}", *row->facts.ran<&Point::threads>(),
-                             *row->facts.ran<&Point::threads>() == 1 ? "" : "s");
+      heading += ", " + counted(*row->facts.ran<&Point::threads>(), "thread");
     }
     const double peak = *row->peak_tflops;
     auto& [low, high] =
@@ -238,9 +195,9 @@ std::string legend(std::span<const Row* const> rows) {
 
 std::string footnote_texts(std::span<const Row* const> rows) {
   std::string text;
-  for (const auto& [name, explanation] : kExplanations) {
+  for (const auto& [name, explanation] : footnotes()) {
     const bool used = std::ranges::any_of(rows, [n = name](const Row* row) {
-      const auto names = footnotes(*row);
+      const auto names = footnotes_of(*row);
       return std::ranges::find(names, n) != names.end();
     });
     if (used) text += fmt::format("[^{0}]: {0}: {1}\n", name, explanation);
@@ -274,7 +231,7 @@ std::string markdown(std::span<const Row> rows, std::string_view title) {
   std::vector<const Row*> all;
   for (const Row& row : rows) {
     all.push_back(&row);
-    if (!measured(row)) {
+    if (!has_figures(row)) {
       without.push_back(&row);
       continue;
     }

@@ -315,7 +315,7 @@ rows() {
   local table=$work/table line
   timeout -k 5 20 "$bin/collect" check --workspace "$work/runs" -s "$table/all" >"$logs/collect.txt" 2>"$logs/collect.err" &&
     cp "$table/all.csv" "$out/bench.csv"
-  timeout -k 5 20 "$bin/collect" check --workspace "$work/runs" --filters "$1" -s "$table/row" -p >"$now.table" 2>"$now.err" ||
+  timeout -k 5 20 "$bin/collect" check --workspace "$work/runs" --filters "$1" -s "$table/row" >"$now.out" 2>"$now.err" ||
     { say "-- no row: $(tail -1 "$now.err")"; worst=1; return; }
   while IFS= read -r line; do
     case $line in
@@ -323,7 +323,7 @@ rows() {
       "| Model "*) [ "$line" = "$header" ] || say "$line"; header=$line ;;
       "|"*) say "$line" ;;
     esac
-  done <"$now.table"
+  done <"$table/row.md"
 }
 
 # sweep LIMIT MODEL SEQ FLAGS...

@@ -57,6 +57,7 @@ void catch_signals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
+// Reads the specification from stdin ("-"), from $TESSERA_SPEC ("") or from a file. Error(spec).
 sweep::RunSpec read_spec(const std::string& from) {
   if (from == "-") {
     return sweep::parse_run_spec(std::string(std::istreambuf_iterator<char>(std::cin), {}),
@@ -82,6 +83,7 @@ int threads_of(const std::string& text) {
   return static_cast<int>(require_integer(text, "--threads", 1, kMostThreads));
 }
 
+// Prints the rate of large f32 matrix products with these threads, as one JSON object.
 int measure_peak(int threads) {
   constexpr double kSeconds = 2;
   const trainer::GemmPeak gemm = trainer::measure_gemm_peak(threads, kSeconds);
@@ -118,6 +120,7 @@ int print_schedule(const sweep::RunSpec& spec) {
   return static_cast<int>(ExitCode::ok);
 }
 
+// Packs the texts into the token file that `files` names first. Error(usage).
 int pack(const std::vector<std::string>& files) {
   if (files.size() < 2)
     throw Error(ExitCode::usage, "FILE", "is missing", "write trainer pack-bytes OUT FILE...");
@@ -167,6 +170,7 @@ int first_case(const std::string& from, const std::vector<std::string>& parts) {
   return number;
 }
 
+// Runs the named parts of the self-test, or all that the device has.
 int check_device(const std::vector<std::string>& names, trainer::SelftestOptions options) {
   for (const std::string& name : names) {
     const auto part = from_text<trainer::SelftestPart>(name);
@@ -213,6 +217,7 @@ int run_ranks(int ranks, std::span<const std::string> words, const std::string& 
   } else {
     read_spec(spec_from);
   }
+  // Each rank has this command line without --nproc and without a specification on stdin.
   std::vector<std::string> command{std::filesystem::read_symlink("/proc/self/exe").string()};
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
@@ -358,6 +363,7 @@ void add_pack_bytes(cli::Command& program, Flags& flags) {
   packing.action = [&flags] { return answered(pack(flags.files)); };
 }
 
+// Runs the specification, on this rank or as --nproc ranks. Returns the exit code.
 int train(const Flags& flags, const std::vector<std::string>& words, char** argv, double start_s) {
   constexpr std::int64_t kMostLocalRanks = 1024;
   const auto ranks = static_cast<int>(
@@ -371,6 +377,7 @@ int train(const Flags& flags, const std::vector<std::string>& words, char** argv
   return trainer::run_training(spec, stop_signal, start_s, place);
 }
 
+// Declares the command line and does what it asks for.
 int run(int argc, char** argv) {
   const double start_s = monotonic_seconds();
   const std::vector<std::string> words = cli::words_of(argc, argv);

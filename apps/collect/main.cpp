@@ -18,7 +18,10 @@
 #include "collect/writer_csv.h"
 #include "collect/writer_markdown.h"
 #include "collect/writer_mosaic.h"
+#include "collect/writer_terminal.h"
 #include "lib/base/error.h"
+#include "lib/base/terminal.h"
+#include "lib/base/text.h"
 #include "lib/cli/program.h"
 #include "lib/ledger/state.h"
 #include "lib/point/identity.h"
@@ -183,8 +186,8 @@ std::string name_of_places(const collect::Request& request) {
     const std::size_t others = notes.lines().size() - 1;
     throw Error(ExitCode::empty, "no run found", notes.lines().front(),
                 others == 0 ? std::string()
-                            : fmt::format("{} more file{} left out", others,
-                                          others == 1 ? " was" : "s were"));
+                            : fmt::format("{} {} left out", counted(others, "more file"),
+                                          others == 1 ? "was" : "were"));
   }
   throw Error(ExitCode::empty, places, "no run found",
               "give --workspace, a folder of runs, or log files with --logs");
@@ -218,19 +221,18 @@ int run_collect(const Options& options) {
       mosaic ? collect::mosaic_csv(collection.rows) : collect::csv(collection.rows);
   const collect::ResultPaths paths = collect::result_paths(options.save_path, project);
   collect::save(paths, csv, markdown);
-  if (options.print) fmt::print("{}\n", markdown);
-  fmt::print("{} row{} of {} run{}: {}, {}\n", collection.rows.size(),
-             collection.rows.size() == 1 ? "" : "s", collection.runs,
-             collection.runs == 1 ? "" : "s", paths.csv.string(), paths.markdown.string());
+  if (options.print)
+    fmt::print("{}\n", collect::terminal_table(collection.rows, terminal_width(stdout)));
+  fmt::print("{} of {}: {}, {}\n", counted(collection.rows.size(), "row"),
+             counted(collection.runs, "run"), paths.csv.string(), paths.markdown.string());
   const auto above = std::ranges::count_if(collection.rows, [](const collect::Row& row) {
     return std::ranges::find(row.marks, collect::Mark::above_peak) != row.marks.end();
   });
   if (above > 0) {
-    fmt::print(
-        stderr,
-        "collect: {} row{} with MFU or HFU above 100 %: the peak is too low, so these are no "
-        "utilizations (mark above-peak)\n",
-        above, above == 1 ? "" : "s");
+    fmt::print(stderr,
+               "collect: {} with MFU or HFU above 100 %: the peak is too low, so these are no "
+               "utilizations (mark above-peak)\n",
+               counted(above, "row"));
   }
   return static_cast<int>(ExitCode::ok);
 }
@@ -297,7 +299,7 @@ int run(const std::vector<std::string>& words) {
   app.add_option("-s,--save-path", options.save_path,
                  "Stem of the two files, or a folder (default: results/<project>/results)")
       ->type_name("STEM|DIR");
-  app.add_flag("-p,--print-results", options.print, "Print the table, too");
+  app.add_flag("-p,--print-results", options.print, "Print the rows, too, as wide as the terminal");
   app.add_option("--format", options.format,
                  "Columns of the files: table has all, mosaic the 20 published ones, rounded down "
                  "as published (default table)")

@@ -16,6 +16,7 @@
 #include "apps/submit/plan/plan_table.h"
 #include "apps/submit/plan/plan_times.h"
 #include "lib/base/error.h"
+#include "lib/base/terminal.h"
 #include "lib/cli/program.h"
 
 namespace {
@@ -46,15 +47,17 @@ int plan_or_submit(const apps::SubmitRequest& request) {
   }
   const bool is_empty = plan.expansion.points.empty();
   const bool dry = renders || request.check;
+  const std::size_t width = terminal_width(stdout);
   if (is_empty || !(request.run || dry)) {
     if (request.json) {
       fmt::print("{}", apps::plan_json(plan));
     } else if (request.memory && !is_empty) {
-      const std::string drops = apps::drop_lines(plan, request.all_rows);
-      fmt::print("{}{}{}", apps::memory_tables(plan), drops.empty() ? "" : "\n", drops);
+      const std::string drops = apps::drop_lines(plan, request.all_rows, width);
+      fmt::print("{}{}{}", apps::memory_tables(plan, width), drops.empty() ? "" : "\n", drops);
     } else {
-      fmt::print("{}{}", apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan)),
-                 apps::time_lines(request, plan));
+      fmt::print("{}{}",
+                 apps::plan_table(plan, request.all_rows, apps::obstacle(request, plan), width),
+                 apps::time_lines(request, plan, width));
     }
   }
   require_points(plan);

@@ -17,6 +17,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/file.h"
+#include "lib/base/spawn.h"
 
 namespace tessera {
 
@@ -72,13 +73,6 @@ bool drain(const FileDescriptor& out, const FileDescriptor& err, double limit_s,
   return true;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
 // Between fork and exec: async-signal-safe calls only (execvpe is in glibc). The errno of a failed
 // exec goes to `fault`.
 struct Child {
@@ -102,13 +96,6 @@ struct Child {
   ::_exit(kNoProgram);
 }
 
-int wait_for_end(pid_t pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 }  // namespace
 
 CommandResult run_command(const std::vector<std::string>& arguments,
@@ -120,8 +107,8 @@ CommandResult run_command(const std::vector<std::string>& arguments,
   Pipe fault = make_pipe(program);
   std::vector<std::string> words = arguments;
   std::vector<std::string> variables = options.environment.value_or(std::vector<std::string>());
-  const std::vector<char*> word_pointers = pointers(words);
-  const std::vector<char*> variable_pointers = pointers(variables);
+  const std::vector<char*> word_pointers = exec_pointers(words);
+  const std::vector<char*> variable_pointers = exec_pointers(variables);
   const bool limited = options.limit_s > 0;
   const Child child{.in = in.get(),
                     .out = out.write.get(),
@@ -145,7 +132,7 @@ CommandResult run_command(const std::vector<std::string>& arguments,
     got = ::read(fault.read.get(), &cause, sizeof cause);
   } while (got < 0 && errno == EINTR);
   if (got == sizeof cause) {
-    wait_for_end(pid);
+    wait_for_exit(pid);
     if (cause == ENOENT || cause == EACCES || cause == ENOEXEC) return {.exit_code = kNoProgram};
     throw_errno(program, "cannot be started", cause);
   }
@@ -154,7 +141,7 @@ CommandResult run_command(const std::vector<std::string>& arguments,
     result.timed_out = true;
     ::kill(-pid, SIGKILL);
   }
-  result.exit_code = wait_for_end(pid);
+  result.exit_code = wait_for_exit(pid);
   return result;
 }
 

@@ -38,6 +38,7 @@ std::string pattern(const std::vector<const CLI::Option*>& flags, Predicate hold
   return fmt::format("{}", fmt::join(names, "|"));
 }
 
+// Returns "-f --follow --attempt": all names of the flags of a command.
 std::string join_names(const CLI::App& command) {
   Words names;
   for (const CLI::Option* option : flags_of(command)) {
@@ -52,6 +53,7 @@ Words verb_names(const CLI::App& program) {
   return names;
 }
 
+// Returns whether the value is the user's own, so that nothing can complete it.
 bool is_plain(const CLI::Option& option) {
   return takes_value(option) && words_of_value(option).empty() && !takes_file(option) &&
          !takes_folder(option);
@@ -69,8 +71,10 @@ std::string bash_value(const CLI::Option& option) {
   return text;
 }
 
+// Writes a function of bash. It walks the words before the cursor to find the verb and a flag whose
+// value is due. Then it sets `words` and `paths` to what may follow.
 std::string bash_script(const CLI::App& program) {
-  const std::string name = program.get_name();
+  const std::string& name = program.get_name();
   const auto flags = all_flags(program);
   std::string text = fmt::format(
       R"(_{0}() {{
@@ -87,6 +91,7 @@ std::string bash_script(const CLI::App& program) {
   const auto add_case = [&](const std::string& names, std::string_view action) {
     if (!names.empty()) text += fmt::format("      {}) {} ;;\n", names, action);
   };
+  // 1000 stands for the values of a list: nobody writes as many.
   add_case(pattern(flags, [](const auto& each) { return is_list(each); }),
            "flag=$word values=1000; continue");
   add_case(pattern(flags, [](const auto& each) { return takes_value(each) && !is_list(each); }),
@@ -98,6 +103,7 @@ std::string bash_script(const CLI::App& program) {
     fi
 )",
       fmt::join(verb_names(program), "|"));
+  // A word that begins with - is completed to a flag of the verb.
   text += R"(    ((values == 0 || --values > 0)) || flag=''
   done
   if [[ $current == -* && $values != 1 && $values != 1000 ]]; then
@@ -106,18 +112,21 @@ std::string bash_script(const CLI::App& program) {
   text += fmt::format("      '') words='{}' ;;\n", join_names(program));
   for (const CLI::App* verb : verbs_of(program))
     text += fmt::format("      {}) words='{}' ;;\n", verb->get_name(), join_names(*verb));
+  // Behind a flag its value is completed.
   text += "    esac\n  elif [[ -n $flag ]]; then\n    case $verb/$flag in\n";
   const auto add_values = [&](const CLI::App& command, const std::string& verb) {
     for (const CLI::Option* option : flags_of(command)) {
       const std::string value = bash_value(*option);
       if (value.empty()) continue;
       Words names;
-      for (const std::string& each : flag_names(*option)) names.push_back(verb + "/" + each);
+      for (const std::string& each : flag_names(*option))
+        names.push_back(fmt::format("{}/{}", verb, each));
       text += fmt::format("      {}){} ;;\n", fmt::join(names, "|"), value);
     }
   };
   add_values(program, "");
   for (const CLI::App* verb : verbs_of(program)) add_values(*verb, verb->get_name());
+  // Otherwise it is an argument or the verb itself.
   text += "    esac\n  else\n    case $verb in\n";
   const auto add_arguments = [&](const CLI::App& command, const std::string& verb,
                                  const std::string& more) {
@@ -158,6 +167,7 @@ std::string zsh_text(const std::string& text) {
   return out;
 }
 
+// Returns "FILE:_files": the name of the value, and how it is completed.
 std::string zsh_value(const CLI::Option& option) {
   Words actions;
   if (const Words words = words_of_value(option); !words.empty())
@@ -191,18 +201,20 @@ Words zsh_flags_and_arguments(const CLI::App& command) {
   return specifications;
 }
 
+// Returns a call of _arguments with each specification in single quotes.
 std::string zsh_call(const char* options, const Words& specifications) {
   return fmt::format("  _arguments {} \\\n    '{}'\n", options,
                      fmt::join(specifications, "' \\\n    '"));
 }
 
 std::string zsh_script(const CLI::App& program) {
-  const std::string name = program.get_name();
+  const std::string& name = program.get_name();
   std::string text = fmt::format("#compdef {0}\n\n_{0}() {{\n", name);
   text += "  local curcontext=$curcontext state line\n  local -a verbs\n  verbs=(\n";
   for (const CLI::App* verb : verbs_of(program))
     text += fmt::format("    '{}:{}'\n", verb->get_name(), zsh_text(verb->get_description()));
   text += "  )\n";
+  // _arguments sets $state: `verb` for the first word, `rest` for those behind it.
   Words specifications = zsh_flags(program);
   specifications.insert(specifications.end(), {"1: :->verb", "*:: :->rest"});
   text += zsh_call("-C -S", specifications);
@@ -233,6 +245,7 @@ fi
 
 // ---- fish ----
 
+// Escapes a text for single quotes.
 std::string fish_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -242,6 +255,7 @@ std::string fish_text(const std::string& text) {
   return out;
 }
 
+// Returns the options of `complete` for a value. -f offers no files.
 std::string fish_value(const CLI::Option& option) {
   const Words words = words_of_value(option);
   std::string text;
@@ -250,8 +264,10 @@ std::string fish_value(const CLI::Option& option) {
   return text + (takes_file(option) ? " -F" : " -f");
 }
 
+// Writes a line `complete` for each verb, flag and argument, with the condition under which it is
+// offered.
 std::string fish_script(const CLI::App& program) {
-  const std::string name = program.get_name();
+  const std::string& name = program.get_name();
   std::string text = fmt::format("complete -c {} -f\n", name);
   const auto add = [&](const CLI::App& command, const std::string& condition) {
     const std::string start = fmt::format(

@@ -107,7 +107,7 @@ std::string value_text(const CLI::Option& option) {
 }
 
 std::string argument_text(const CLI::Option& argument) {
-  const std::string type = argument.get_type_name();
+  std::string type = argument.get_type_name();
   // Written out: "[PROJECT] [RUN...]".
   if (type.find(' ') != std::string::npos || type.starts_with('[')) return type;
   const std::string text = type + (is_list(argument) ? "..." : "");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lib/base/text.h"
 #include "lib/base/version.h"
 #include "lib/cli/describe.h"
 #include "lib/cli/old_spellings.h"
@@ -16,25 +17,6 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::size_t kTextColumn = 26;  // of what a flag does
-
-std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
-  std::vector<std::string> lines;
-  std::string line;
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t end = std::min(text.find_first_of(" \n", start), text.size());
-    const std::string word = text.substr(start, end - start);
-    if (!line.empty() && line.size() + 1 + word.size() > width)
-      lines.push_back(std::exchange(line, ""));
-    line += (line.empty() ? "" : " ") + word;
-    if (end == text.size() || text[end] == '\n') lines.push_back(std::exchange(line, ""));
-    start = end + 1;
-  }
-  return lines;
-}
-
-std::string paragraph(const std::string& text) {
-  return fmt::format("{}\n", fmt::join(wrapped(text, kHelpColumns), "\n"));
-}
 
 // "  left   right", `right` wrapped from `column` on.
 std::string row(const std::string& left, const std::string& right, std::size_t column) {
@@ -144,8 +126,8 @@ std::string help_text(const Command& command) {
   std::string text = fmt::format("Usage: {} [OPTIONS]\n", usage(command));
   const auto verbs = verbs_of(command);
   if (!verbs.empty()) text += fmt::format("       {} VERB [OPTIONS]\n", full_name(command));
-  text += "\n" + paragraph(command.get_description() + ".");
-  if (!command.details.empty()) text += "\n" + paragraph(command.details);
+  text += "\n" + paragraph(command.get_description() + ".", kHelpColumns, 0, 0);
+  if (!command.details.empty()) text += "\n" + paragraph(command.details, kHelpColumns, 0, 0);
   if (!verbs.empty()) {
     text += "\nVerbs:\n";
     std::size_t longest = 0;

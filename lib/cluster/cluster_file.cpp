@@ -69,9 +69,12 @@ class Section {
   Fields fields_;
 };
 
+// The largest count, and the most seconds (a leap year), that a member may hold.
 constexpr std::int64_t kMany = 1 << 20;
 constexpr std::int64_t kYear = 366 * 86400;
 
+// Reads one member of `gpus`: h100: {per_node: 8, nodes: 4, request: gres, gres: "gpu:h100"}. Only
+// members of the cluster's kind are allowed.
 GpuEntry parse_gpu(const std::string& name, const Value& value, Kind kind) {
   GpuEntry gpu;
   gpu.name = name;
@@ -94,6 +97,7 @@ GpuEntry parse_gpu(const std::string& name, const Value& value, Kind kind) {
   return gpu;
 }
 
+// Reads `trainer`: {path: /shared/tessera/trainer, modules: [cuda/13.0]}.
 void parse_trainer(const Value& value, Kind kind, Trainer& trainer) {
   Section section(value, "trainer");
   section.text("path", trainer.path);
@@ -104,6 +108,8 @@ void parse_trainer(const Value& value, Kind kind, Trainer& trainer) {
   section.finish();
 }
 
+// Reads `slurm`: {partition: gpu, exclusive: true, cpus_per_gpu: 12}. An absent member leaves
+// Slurm's own default.
 void parse_slurm(const Value& value, Slurm& slurm) {
   Section section(value, "slurm");
   section.text("partition", slurm.partition)
@@ -121,6 +127,8 @@ void parse_slurm(const Value& value, Slurm& slurm) {
   section.finish();
 }
 
+// Reads `rest`: {url: "http://head:6820", user: kim, token: {env: SLURM_JWT}}. Error(input) if the
+// token has two sources.
 void parse_rest(const Value& value, Rest& rest) {
   Section section(value, "rest");
   rest.url = as_text(section.fields().required("url"));
@@ -141,6 +149,8 @@ void parse_rest(const Value& value, Rest& rest) {
   section.finish();
 }
 
+// Reads the members of a Kubernetes cluster. The keys of `pod` are checked here. Its values and
+// `patch` are kept as they are written.
 void parse_kubernetes(Section& section, Kubernetes& kubernetes) {
   section.text("kubeconfig", kubernetes.kubeconfig)
       .text("context", kubernetes.context)
@@ -199,6 +209,8 @@ void flatten(const std::string& path, const Value& value,
   }
 }
 
+// Copies the members that `identity: [env]` names into the identity of every point. Error(input)
+// for a name that the file does not set.
 void parse_identity(const Value& names, const Value& file, Cluster& cluster) {
   if (names.kind == Value::Kind::list && names.items.empty()) return;
   for (const Value* name : as_list(names)) {
@@ -213,6 +225,7 @@ void parse_identity(const Value& names, const Value& file, Cluster& cluster) {
   }
 }
 
+// Returns the seconds of "2h" or "04:00:00". Error(input) if the text is no duration.
 std::int64_t duration(const Value& value) {
   const auto seconds = sweep::parse_duration(as_text(value));
   if (!seconds)
@@ -220,6 +233,7 @@ std::int64_t duration(const Value& value) {
   return *seconds;
 }
 
+// Reads the members that all kinds share. `file` is the whole file, which `identity` looks into.
 void parse_common(Section& section, const Value& file, Cluster& cluster) {
   section.map("env", cluster.env);
   if (const Value* time = section.fields().optional("time")) {
@@ -275,6 +289,7 @@ Cluster parse_cluster(const Value& value, const std::string& source) {
   if (cluster.gpus.empty()) bad_value(gpus, "gpus is empty", "name at least one, or cpu");
   if (const Value* trainer = fields.optional("trainer"))
     parse_trainer(*trainer, cluster.kind, cluster.trainer);
+  // The members of one kind. finish() refuses those of the other kinds.
   if (cluster.kind == Kind::local) section.integer("max_parallel", cluster.max_parallel, 1, 1024);
   if (cluster.kind == Kind::slurm || cluster.kind == Kind::slurm_rest) {
     section.text("fetch", cluster.fetch);
@@ -296,12 +311,14 @@ Cluster find_cluster(const std::string& name, const std::string& where) {
   const std::vector<fs::path> folders = cluster_folders();
   const bool bare = name.find('/') == std::string::npos;
   const std::string stem = name.ends_with(".yaml") ? name.substr(0, name.size() - 5) : name;
+  // A bare name means a known cluster, even if the current folder has a file of that name.
   for (const fs::path& folder : folders) {
     if (bare && fs::is_regular_file(folder / (stem + ".yaml"), ignored))
       return read_cluster((folder / (stem + ".yaml")).string());
   }
   if (is_file(name)) return read_cluster(name);
   if (!bare) throw_no_file(name, "cluster", where);
+  // The error suggests the nearest of all known names.
   std::set<std::string> known;
   for (const fs::path& folder : folders) {
     for (const auto& entry : fs::directory_iterator(folder, ignored)) {

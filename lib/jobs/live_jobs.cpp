@@ -18,11 +18,13 @@ using runlog::Status;
 
 namespace {
 
+// An attempt and the run that it belongs to.
 struct Member {
   const ledger::RunState* run;
   const ledger::AttemptState* attempt;
 };
 
+// Returns an entry of one run about a job.
 ledger::Entry entry_of(ledger::Op op, const LiveJob& live, const ledger::RunRef& ref,
                        const std::string& job) {
   ledger::Entry entry;
@@ -33,6 +35,7 @@ ledger::Entry entry_of(ledger::Op op, const LiveJob& live, const ledger::RunRef&
   return entry;
 }
 
+// Returns the entry that says how a run ended.
 ledger::Entry final_entry(const LiveJob& live, const ledger::RunRef& ref, const JobState& state,
                           const cluster::Outcome& outcome) {
   ledger::Entry entry = entry_of(ledger::Op::final, live, ref, live.job.job);
@@ -49,17 +52,20 @@ cluster::Outcome outcome_of(const LiveJob& live, std::size_t index, const JobSta
   const cluster::OpenRun& run = live.job.runs[index];
   const bool alone = live.refs.size() == 1;
   const bool has_log = cluster::has_log(run.run_dir, run.attempt);
+  // A run among several that left nothing never had its turn.
   if (!has_log && !cluster::noted_exit_code(run.run_dir, run.attempt) && !alone) {
     return {Status::missing,
             state.end ? fmt::format("its allocation ended before its turn: {}", state.end_reason)
                       : "its allocation ended before its turn"};
   }
+  // The exit code of a job is a run's own only if it is the job's only run.
   cluster::End end{.exit_code = alone ? state.exit_code : std::nullopt,
                    .status = state.end,
                    .reason = state.end_reason};
   return cluster::outcome_of_attempt(run.run_dir, run.attempt, end);
 }
 
+// Adds the end of a run. If a person cancelled the run, the outcome is changed to say so.
 void finish(const LiveJob& live, std::size_t index, const JobState& state,
             const IsCancelled& is_cancelled, cluster::Outcome outcome, Resolved& result) {
   const ledger::RunRef& ref = live.refs[index];
@@ -70,6 +76,7 @@ void finish(const LiveJob& live, std::size_t index, const JobState& state,
   result.ended.push_back({std::move(entry), std::move(outcome)});
 }
 
+// Returns whether the log of the attempt has a footer that says ok.
 bool has_ended_ok(const cluster::OpenRun& run) {
   return cluster::has_result(run.run_dir, run.attempt, Status::ok);
 }
@@ -114,6 +121,7 @@ void resolve_elsewhere(const LiveJob& live, const IsCancelled& is_cancelled, Res
   }
 }
 
+// Applies the cluster's answer to all runs of the job, phase by phase.
 void resolve_known(const LiveJob& live, const JobState& state, const IsCancelled& is_cancelled,
                    Resolved& result) {
   switch (state.phase) {
@@ -129,6 +137,7 @@ void resolve_known(const LiveJob& live, const JobState& state, const IsCancelled
     case JobState::Phase::absent:
       break;
   }
+  // The cluster knows the job no more: only what the runs left behind can tell.
   for (std::size_t i = 0; i < live.refs.size(); ++i) {
     const cluster::OpenRun& run = live.job.runs[i];
     cluster::Outcome outcome{
@@ -181,6 +190,7 @@ std::vector<LiveJob> live_jobs(const fs::path& project_dir,
           {&state, &attempt});
     }
   }
+  // Each key is one job. Its runs are sorted by their place in it.
   std::vector<LiveJob> result;
   for (auto& [key, members] : jobs) {
     const auto& [since_utc, of_cluster, digits, job, name] = key;
@@ -210,6 +220,7 @@ Resolved resolve(const LiveJob& live, const JobState& state, Reply reply,
     resolve_known(live, state, is_cancelled, result);
     return result;
   }
+  // The cluster has the job, and the ledger lacks its reply: adopt it.
   if (state.phase != JobState::Phase::absent) {
     // An array has several states: only its id is taken from this one.
     for (const LiveJob& job : confirmed(live, state.job)) {
@@ -230,10 +241,12 @@ Resolved resolve(const LiveJob& live, const JobState& state, Reply reply,
            cluster::noted_exit_code(run.run_dir, run.attempt).has_value();
   };
   const bool has_run = std::ranges::any_of(live.job.runs, left_traces);
+  // The cluster may still get it: it stays open.
   if (reply == Reply::may_come && !has_run) {
     result.rest.push_back(live);
     return result;
   }
+  // It will not come any more, or a run left traces. Runs without traces may be started again.
   for (std::size_t i = 0; i < live.refs.size(); ++i) {
     const cluster::OpenRun& run = live.job.runs[i];
     const cluster::Outcome outcome =

@@ -29,6 +29,8 @@ fs::path folder_of(const fs::path& project_dir) {
   return project_dir / ".tessera" / "ledger";
 }
 
+// Returns a member; `otherwise` if it is absent or null. Throws nlohmann's exceptions on another
+// type.
 template <class T>
 T member(const Json& json, const char* key, T otherwise = {}) {
   const auto found = json.find(key);
@@ -42,6 +44,9 @@ const Json::array_t& items(const Json& json, const char* key) {
   return found == json.end() || found->is_null() ? none : found->get_ref<const Json::array_t&>();
 }
 
+// Returns an entry as a sealed line. Empty members are left out:
+//   {"l":1,"op":"accepted","utc":"2026-11-29T12:41:11.204Z","user":"kim","host":"n1",
+//    "cluster":"h100","job":"18231","runs":[{"run":"...","id":"...","rep":1,"try":1}],"crc":"..."}
 std::string to_line(const Entry& entry) {
   Json json;
   json["l"] = kSchema;
@@ -122,6 +127,7 @@ Entry from_json(const Json& json) {
     entry.ended_by = from_text<runlog::EndedBy>(member<std::string>(json, "ended_by"))
                          .value_or(runlog::EndedBy::unknown);
   } else if (entry.op == Op::final) {
+    // Lines of older versions tell it only by the words of the reason.
     entry.ended_by =
         runlog::ended_by_in_words(entry.status.value_or(runlog::Status::unknown), entry.reason);
   }
@@ -143,6 +149,7 @@ Entry from_json(const Json& json) {
   return entry;
 }
 
+// Adds the entries of one file. A line that is damaged or not understood is added to the damage.
 void read_file_into(Contents& contents, const fs::path& path) {
   const std::string content = read_file(path);
   std::size_t line_number = 0;
@@ -207,6 +214,7 @@ Ledger::Ledger(const fs::path& project_dir, std::string user, std::string host, 
   file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!file_) throw_errno(path_, "cannot be written", errno);
   if (tail == Tail::trust) return;
+  // Cut off a last line that has no end.
   const std::string content = read_file(path_);
   const std::size_t last_end = content.rfind('\n');
   const std::size_t whole = last_end == std::string::npos ? 0 : last_end + 1;
@@ -267,6 +275,7 @@ std::map<std::string, RunState> run_states(const Contents& contents) {
         attempt.user = entry.user;
         attempt.host = entry.host;
       }
+      // Later entries add to earlier ones. Their empty members change nothing.
       if (!entry.cluster.empty()) attempt.cluster = entry.cluster;
       if (!entry.job.empty()) attempt.job = entry.job;
       if (!entry.build.empty()) attempt.build = entry.build;

@@ -14,10 +14,12 @@ namespace tessera::model {
 
 namespace {
 
+// A config is {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, ...}.
 constexpr std::string_view kFamilies[] = {"llama", "qwen2", "mistral", "gpt2", "mpt"};
 
 constexpr double kUsualTheta = 10'000;
 
+// Returns swiglu. Error(refused) if the gate is not silu, which is also called swish.
 Activation gated(ForeignFields& fields) {
   const Value* act = fields.optional("hidden_act");
   if (act != nullptr && as_text(*act) != "silu" && as_text(*act) != "swish")
@@ -42,6 +44,7 @@ void refuse_scaling(const Value& scaling, std::string_view key) {
     bad_value(scaling, fmt::format("{} lacks 'rope_type'", key), "null, or rope_type default");
 }
 
+// Returns the theta of rope. Error(refused) if anything else changes rope.
 double theta(ForeignFields& fields) {
   double found = fields.number("rope_theta", kUsualTheta);
   if (const Value* scaling = fields.optional("rope_scaling"))
@@ -93,6 +96,7 @@ Model parse_llama_like(ForeignFields& fields, double usual_eps) {
   shape.rope_theta = theta(fields);
   shape.tied = fields.boolean("tie_word_embeddings", false);
   model.max_seq_len = fields.count("max_position_embeddings");
+  // Without head_dim the heads divide the width among them.
   if (const Value* head_dim = fields.optional("head_dim")) {
     shape.head_dim = as_integer(*head_dim, 1, std::int64_t{1} << 32);
   } else {
@@ -124,6 +128,7 @@ std::int64_t grouped(ForeignFields& fields, std::int64_t n_heads,
   return heads;
 }
 
+// Llama: attention_bias and mlp_bias switch the biases on.
 Model parse_llama(ForeignFields& fields) {
   Model model = parse_llama_like(fields, 1e-6);
   Shape& shape = model.shape;
@@ -135,6 +140,8 @@ Model parse_llama(ForeignFields& fields) {
   return model;
 }
 
+// Qwen2: queries, keys and values have biases. The window counts only if use_sliding_window is
+// true.
 Model parse_qwen2(ForeignFields& fields) {
   Model model = parse_llama_like(fields, 1e-6);
   model.shape.n_kv_heads = grouped(fields, model.shape.n_heads, std::nullopt);
@@ -147,6 +154,7 @@ Model parse_qwen2(ForeignFields& fields) {
   return model;
 }
 
+// Mistral: no biases, and the window always counts.
 Model parse_mistral(ForeignFields& fields) {
   Model model = parse_llama_like(fields, 1e-6);
   model.shape.n_kv_heads = grouped(fields, model.shape.n_heads, std::nullopt);
@@ -168,6 +176,7 @@ void refuse_gpt2_dropout(ForeignFields& fields, const Value& config) {
   }
 }
 
+// Returns the form of gelu. gelu_new, gelu_pytorch_tanh and gelu_fast are the tanh form.
 Activation gpt2_activation(ForeignFields& fields) {
   const Value* act = fields.optional("activation_function");
   if (act == nullptr) return Activation::gelu_tanh;
@@ -178,6 +187,7 @@ Activation gpt2_activation(ForeignFields& fields) {
   return Activation::gelu_tanh;
 }
 
+// GPT-2: learned positions, layernorm and all biases, as a Shape has them by default.
 Model parse_gpt2(ForeignFields& fields, const Value& config) {
   Model model;
   Shape& shape = model.shape;
@@ -217,6 +227,7 @@ Model parse_gpt2(ForeignFields& fields, const Value& config) {
   return model;
 }
 
+// Reads the config of one of kFamilies.
 Model parse_family(const std::string& family, const Value& config) {
   if (family == "mpt") return parse_mpt_config(config);
   ForeignFields fields(config, fmt::format("a {} config", family));

@@ -31,12 +31,14 @@ constexpr std::string_view kIgnoredOfMpt[] = {"activation_checkpointing_target",
                                               "use_train_metrics",
                                               "verbose"};
 
+// What attn_config says about the shape.
 struct AttentionPart {
   Positions positions = Positions::learned;
   double rope_theta = Shape{}.rope_theta;
   std::int64_t n_kv_heads = 0;
 };
 
+// Throws Error(refused) if rope's frequencies are scaled.
 void refuse_rope_variants(ForeignFields& attention) {
   if (const Value* dail = attention.optional("rope_dail_config")) {
     ForeignFields members(*dail, "rope_dail_config");
@@ -48,6 +50,7 @@ void refuse_rope_variants(ForeignFields& attention) {
   }
 }
 
+// Reads {alibi: true} or {rope: true, rope_theta: 10000}. Neither of them means learned positions.
 Positions attention_positions(ForeignFields& attention, double& rope_theta) {
   const bool alibi = attention.boolean("alibi", false);
   const Value* rope_value = attention.optional("rope");
@@ -65,6 +68,8 @@ Positions attention_positions(ForeignFields& attention, double& rope_theta) {
   return alibi ? Positions::alibi : rope ? Positions::rope : Positions::learned;
 }
 
+// Returns the key and value heads by attn_type: all heads, one, or kv_n_heads. Error(input) if
+// kv_n_heads contradicts it.
 std::int64_t kv_heads(ForeignFields& attention, std::int64_t n_heads) {
   const Value* type = attention.optional("attn_type");
   const Value* given = attention.optional("kv_n_heads");
@@ -95,6 +100,7 @@ AttentionPart parse_attention(const Value& section, std::int64_t n_heads) {
   AttentionPart part;
   part.positions = attention_positions(attention, part.rope_theta);
   part.n_kv_heads = kv_heads(attention, n_heads);
+  // Features that the engine does not have: each must be off.
   attention.refuse_dropout({"attn_pdrop"});
   attention.refuse_unless("qk_ln", false, "queries and keys are not normalised");
   attention.refuse_unless("qk_gn", false, "queries and keys are not normalised");
@@ -127,6 +133,7 @@ Activation parse_ffn_activation(const Value& section, bool gated) {
   return tanh ? Activation::gelu_tanh : Activation::gelu_erf;
 }
 
+// Reads {ffn_type: mptglu, ffn_act_fn: {name: silu}, ffn_hidden_size: 11008}.
 void parse_ffn(const Value& section, Shape& shape) {
   ForeignFields ffn(section, "ffn_config");
   const Value* type = ffn.optional("ffn_type");
@@ -145,6 +152,8 @@ void parse_ffn(const Value& section, Shape& shape) {
   ffn.finish();
 }
 
+// Returns the width of the MLP: expansion_ratio x d_model, rounded down; 4 x d_model if the file
+// gives no ratio.
 std::int64_t expanded(ForeignFields& fields, std::int64_t d_model) {
   const Value* ratio = fields.optional("expansion_ratio");
   if (ratio == nullptr) return 4 * d_model;
@@ -154,6 +163,7 @@ std::int64_t expanded(ForeignFields& fields, std::int64_t d_model) {
   return static_cast<std::int64_t>(width);
 }
 
+// Low-precision and Triton variants compute the same norm.
 Norm parse_norm(ForeignFields& fields) {
   const Value* type = fields.optional("norm_type");
   if (type == nullptr) return Norm::layernorm;
@@ -202,6 +212,7 @@ Model parse_mpt(ForeignFields& fields, bool stated) {
     fields.refuse_unless("learned_pos_emb", true, "a model without any positions is not built");
   if (const Value* section = fields.optional("ffn_config")) parse_ffn(*section, shape);
 
+  // Features that the engine does not have: each must be off.
   fields.refuse_dropout({"resid_pdrop", "emb_pdrop"});
   fields.refuse_if_set("logit_scale", "logits are not scaled");
   fields.refuse_if_set("final_logit_softcapping", "logits are not capped");
@@ -228,6 +239,8 @@ const Value* at_path(const Value& file, std::string_view path) {
 }
 
 // Fills in the values that are one reference, to a single value.
+// Example: "max_seq_len: ${variables.seq_len}". Error(input) if it names nothing or a whole
+// section.
 void fill_in(Value& value, const Value& file) {
   for (Member& member : value.members) fill_in(member.value, file);
   for (Value& item : value.items) fill_in(item, file);
@@ -248,6 +261,7 @@ void fill_in(Value& value, const Value& file) {
   }
 }
 
+// Returns the `name` of a section; nullptr if there is none or it is no single value.
 const Value* name_of(const Value& section) {
   const Value* name = section.find("name");
   return name != nullptr && name->kind == Value::Kind::scalar ? name : nullptr;
@@ -271,6 +285,7 @@ bool is_llm_foundry(const Value& file) {
 }
 
 Model parse_llm_foundry(const Value& file, const std::string& source) {
+  // The section stands below `model`, or it is the whole file.
   const Value* whole = file.find("model");
   Value section = whole != nullptr ? *whole : file;
   fill_in(section, file);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "lib/runlog/before_schema_2.h"

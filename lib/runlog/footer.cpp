@@ -2,6 +2,7 @@
 #include "lib/runlog/footer.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "lib/runlog/before_schema_2.h"
 #include "lib/runlog/keys.h"

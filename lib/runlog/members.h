@@ -3,6 +3,7 @@
 // wrote: such a member leaves the target as it is.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>

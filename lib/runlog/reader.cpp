@@ -8,24 +8,88 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "lib/base/crc32.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/runlog/keys.h"
-#include "lib/runlog/line_scanner.h"
+#include "lib/runlog/record.h"
 
 namespace tessera::runlog {
 
 namespace {
+
+// Splits a stream of chunks into lines, without ever holding more than one line that could be a
+// record.
+class LineScanner {
+ public:
+  // `line` gets each line without its line feed (and without the carriage return before it).
+  // `too_long` gets the beginning of a line that is longer than any record.
+  LineScanner(std::function<void(std::string_view)> line,
+              std::function<void(std::string_view)> too_long);
+
+  void feed(std::string_view chunk);
+  void finish();  // the last line may lack its line feed
+
+ private:
+  void take(std::string_view piece);
+  void end_line();
+
+  std::function<void(std::string_view)> line_;
+  std::function<void(std::string_view)> too_long_;
+  std::string pending_;
+  bool overlong_ = false;
+};
+
+LineScanner::LineScanner(std::function<void(std::string_view)> line,
+                         std::function<void(std::string_view)> too_long)
+    : line_(std::move(line)), too_long_(std::move(too_long)) {}
+
+void LineScanner::take(std::string_view piece) {
+  const std::size_t room = kMaxRecordBytes - pending_.size();
+  overlong_ = overlong_ || piece.size() > room;
+  pending_.append(piece.substr(0, room));
+}
+
+void LineScanner::end_line() {
+  if (overlong_) {
+    too_long_(pending_);
+  } else {
+    std::string_view line = pending_;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    line_(line);
+  }
+  pending_.clear();
+  overlong_ = false;
+}
+
+void LineScanner::feed(std::string_view chunk) {
+  while (!chunk.empty()) {
+    const std::size_t end = chunk.find('\n');
+    take(chunk.substr(0, end));
+    if (end == std::string_view::npos) return;
+    end_line();
+    chunk.remove_prefix(end + 1);
+  }
+}
+
+void LineScanner::finish() {
+  if (!pending_.empty()) end_line();
+}
 
 constexpr std::size_t kEndBytes = 16384;  // of each end of a file that is read in part
 constexpr std::size_t kChunkBytes = 1 << 20;
 // A loss that is not finite is left out of its record.
 constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
+// Members of a record. One that is absent or of another type gives nothing, "", `otherwise` or
+// false.
 std::optional<std::int64_t> integer(const Json& record, const char* key) {
   const auto found = record.find(key);
   if (found == record.end() || !found->is_number_integer()) return std::nullopt;
@@ -72,6 +136,7 @@ bool same_origin(const Origin& a, const Origin& b) {
          a.rank == b.rank;
 }
 
+// Reads a step record; nothing if its step, tokens or seconds are missing or impossible.
 std::optional<StepSample> step_of(const Json& record) {
   const auto step = integer(record, keys::step);
   const auto tokens = integer(record, keys::tokens);
@@ -87,6 +152,7 @@ std::optional<StepSample> step_of(const Json& record) {
                     .skipped = truth(record, keys::skipped)};
 }
 
+// Reads an event record. Numbers take the place of a text that is not there: "free_bytes 512".
 Event event_of(const Json& record) {
   Event event{.kind = text(record, keys::kind), .text = text(record, keys::text)};
   if (event.text.empty()) {
@@ -104,6 +170,10 @@ bool is_known_schema(std::string_view line) {
   return schema && *schema >= kOldestSchema && *schema <= kSchema;
 }
 
+// Sorts the records of one file by their origin. Counts the lines that it does not believe. A
+// record is one line:
+//   {"tessera":2,"t":"step","id":"1f0c9a3b77de","rep":1,"try":1,"restart":0,"rank":0,
+//    "n":7,"step":3,"seconds":0.41,...,"crc":"0a1b2c3d"}
 class Parser {
  public:
   explicit Parser(std::filesystem::path path) { file_.path = std::move(path); }
@@ -134,7 +204,7 @@ class Parser {
   // A header, and the row and the footer of the same and only origin behind it, as its last
   // records.
   bool has_header_and_footer() const {
-    return file_.logs.size() == 1 && file_.logs[0].header && file_.logs[0].footer &&
+    return file_.logs.size() == 1 && file_.logs[0].has_header && file_.logs[0].footer &&
            states_[0].footer_is_last && states_[0].has_row && !file_.newer_schema;
   }
 
@@ -148,6 +218,7 @@ class Parser {
   }
 
  private:
+  // What must be remembered of one log until the file has been read.
   struct State {
     std::int64_t last_n = -1;
     bool skipped = false;
@@ -155,8 +226,10 @@ class Parser {
     std::int64_t rows = 0;  // how many they are, none of them missing
     bool has_row = false;   // the footer's
     bool footer_is_last = false;
+    std::optional<Json> header;
   };
 
+  // Takes a line whose seal holds: finds the log of its origin, or adds one.
   void sealed(std::string_view text) {
     const Json record = Json::parse(text, nullptr, false);
     const auto origin = record.is_object() ? origin_of(record) : std::nullopt;
@@ -177,8 +250,10 @@ class Parser {
   static void take_record(Log& log, State& state, const Origin& origin, std::int64_t n,
                           const Json& record) {
     const auto kind = from_text<Kind>(runlog::text(record, keys::t));
-    if (kind == Kind::header && log.header && *log.header != record) log.clash = true;
+    // A second header that differs means that two runs with one id wrote here.
+    if (kind == Kind::header && state.header && *state.header != record) log.clash = true;
     if (log.clash) return;
+    // n numbers the records of one writer: a jump means lost records, an old number a repeated one.
     if (n <= state.last_n) {
       ++log.repeated;
       return;
@@ -208,11 +283,17 @@ class Parser {
       }
       return;
     }
-    if (kind == Kind::header) log.header = record;
+    if (kind == Kind::header) {
+      state.header = record;
+      log.has_header = true;
+      if (const auto point = record.find(keys::point); point != record.end())
+        log.point_json = point->dump();
+    }
     if (kind == Kind::event) log.events.push_back(event_of(record));
     if (kind == Kind::step) {
       if (const auto step = step_of(record)) log.steps.push_back(*step);
     }
+    // The facts of a footer's row stand: later records add nothing to them.
     if (log.footer) return;
     absorb(log.facts, record);
     log.facts.id = log.origin.id;
@@ -233,11 +314,13 @@ class Parser {
   std::vector<State> states_;  // as file_.logs
 };
 
+// Returns a scanner that feeds the parser. The parser must outlive it.
 LineScanner scanner_for(Parser& parser) {
   return {[&parser](std::string_view line) { parser.line(line); },
           [&parser](std::string_view beginning) { parser.too_long(beginning); }};
 }
 
+// Returns the bytes from `offset` on, fewer at the end of the file. Error(io).
 std::string read_at(const FileDescriptor& file, const std::filesystem::path& path,
                     std::int64_t offset, std::size_t bytes) {
   std::string content(bytes, '\0');
@@ -265,6 +348,7 @@ std::optional<LogFile> read_ends(const FileDescriptor& file, const std::filesyst
   parser.skip_ahead();
   const std::string tail =
       read_at(file, path, size - static_cast<std::int64_t>(kEndBytes), kEndBytes);
+  // The tail begins in the middle of a line.
   const std::size_t tail_start = tail.find('\n');
   if (tail_start == std::string::npos) return std::nullopt;
   scanner.feed(std::string_view(tail).substr(tail_start + 1));
@@ -279,6 +363,8 @@ struct OpenLog {
   std::optional<LogFileName> name;  // of a file that one rank wrote
 };
 
+// Opens a log for reading. Error(io) if it is no regular file. O_NONBLOCK keeps a pipe from
+// blocking.
 OpenLog open_log(const std::filesystem::path& path) {
   OpenLog log;
   log.file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -295,6 +381,7 @@ OpenLog open_log(const std::filesystem::path& path) {
   return log;
 }
 
+// Returns how often the text has "t":"header".
 std::size_t headers_in(std::string_view text) {
   static const std::string kHeader = fmt::format(R"("{}":"{}")", keys::t, to_text(Kind::header));
   std::size_t count = 0;
@@ -353,6 +440,7 @@ std::optional<Status> last_record_status(const OpenLog& log, const std::filesyst
 
 LogFile read_log_file(const std::filesystem::path& path, Depth depth) {
   const OpenLog log = open_log(path);
+  // Both ends of a long log are enough for a row, if they hold the header, the row and the footer.
   if (depth == Depth::row && log.name && log.size > 2 * std::int64_t{kEndBytes}) {
     if (auto ends = read_ends(log.file, path, log.size)) return *std::move(ends);
   }
@@ -390,7 +478,7 @@ std::string faults(const LogFile& file, const Log& log) {
   std::string found;
   const auto add = [&](const std::string& fault) { found += (found.empty() ? "" : ", ") + fault; };
   if (log.clash) add("two runs with one id wrote to it");
-  if (!log.header) add("no header");
+  if (!log.has_header) add("no header");
   if (!log.footer) add("no footer");
   if (log.missing > 0) add(fmt::format("{} records lost", log.missing));
   if (file.damaged > 0) add(fmt::format("{} damaged lines", file.damaged));

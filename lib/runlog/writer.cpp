@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lib/base/clock.h"

@@ -7,17 +7,102 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
 #include "lib/sweep/axes.h"
-#include "lib/sweep/constraint_tokens.h"
 
 namespace tessera::sweep {
 
 namespace {
+
+struct Token {
+  enum class Kind : std::uint8_t { end, number, text, word, symbol };
+  Kind kind = Kind::end;
+  std::string text;  // of a text without its quotes
+  std::size_t column = 1;
+};
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_word_start(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+// Length of the number that begins `rest`: digits, '.', '^', an exponent with its sign.
+std::size_t number_length(std::string_view rest) {
+  std::size_t length = 0;
+  while (length < rest.size()) {
+    const char c = rest[length];
+    const bool sign_of_exponent = (c == '-' || c == '+') && length > 0 &&
+                                  (rest[length - 1] == 'e' || rest[length - 1] == 'E');
+    if (!is_digit(c) && !is_word_start(c) && c != '.' && c != '^' && !sign_of_exponent) break;
+    ++length;
+  }
+  return length;
+}
+
+// Throws Error(input) at `where`, naming the column of the expression.
+[[noreturn]] void fail(const std::string& where, std::size_t column, std::string_view what,
+                       std::string_view fix = {}) {
+  throw Error(ExitCode::input, where, fmt::format("column {} of the expression: {}", column, what),
+              fix);
+}
+
+// Splits an expression: "seq_len >= 2^14" is a word, a symbol, a number and the end.
+// The last token is of kind end. Error(input) for what is no token.
+std::vector<Token> tokens_of(const std::string& text, const std::string& where) {
+  constexpr std::string_view kSymbols[] = {"==", "!=", "<=", ">=", "//", "<", ">", "+", "-",
+                                           "*",  "/",  "%",  "(",  ")",  "[", "]", ","};
+  std::vector<Token> tokens;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    const std::string_view rest = std::string_view(text).substr(at);
+    if (c == ' ' || c == '\t' || c == '\n') {
+      ++at;
+      continue;
+    }
+    Token token{.kind = Token::Kind::symbol, .text = {}, .column = at + 1};
+    if (is_digit(c)) {
+      token.kind = Token::Kind::number;
+      token.text = rest.substr(0, number_length(rest));
+      at += token.text.size();
+    } else if (is_word_start(c)) {
+      token.kind = Token::Kind::word;
+      while (at < text.size() && (is_word_start(text[at]) || is_digit(text[at]) || text[at] == '.'))
+        token.text += text[at++];
+    } else if (c == '\'' || c == '"') {
+      token.kind = Token::Kind::text;
+      const std::size_t close = text.find(c, at + 1);
+      if (close == std::string::npos) fail(where, at + 1, "this quote is not closed");
+      token.text = text.substr(at + 1, close - at - 1);
+      at = close + 1;
+    } else {
+      const auto* symbol = std::ranges::find_if(
+          kSymbols, [&](std::string_view candidate) { return rest.starts_with(candidate); });
+      if (symbol == std::end(kSymbols)) {
+        fail(where, at + 1, fmt::format("'{}' does not belong here", c),
+             c == '=' ? "comparison is ==" : "");
+      }
+      token.text = *symbol;
+      at += symbol->size();
+    }
+    tokens.push_back(std::move(token));
+  }
+  tokens.push_back({.kind = Token::Kind::end, .text = {}, .column = text.size() + 1});
+  return tokens;
+}
+
+// For messages: "'>='", "the expression's end".
+std::string shown(const Token& token) {
+  return token.kind == Token::Kind::end ? "the expression's end" : fmt::format("'{}'", token.text);
+}
 
 enum class Type : std::uint8_t { none, number, text, boolean };
 
@@ -26,6 +111,7 @@ constexpr std::string_view type_name(Type type) {
   return kNames[static_cast<std::size_t>(type)];
 }
 
+// Names that are computed from a point. All other names are axes.
 constexpr std::string_view kDerived[] = {"params", "tokens", "nodes", "device_batch", "accum"};
 
 }  // namespace
@@ -44,11 +130,16 @@ namespace {
 
 using Node = Expression::Node;
 
+// A recursive descent with one member for each level of precedence, the loosest first: either (or),
+// both (and), negated (not), comparison, sum, product, sign, primary. Each checks the types of its
+// parts.
 class Parser {
  public:
   Parser(const std::string& text, const std::string& where)
       : where_(where), tokens_(tokens_of(text, where)) {}
 
+  // Returns the tree of the whole text. Error(input) if something follows it or it is not true or
+  // false.
   Node whole() {
     Node node = either();
     if (now().kind != Token::Kind::end)
@@ -60,6 +151,7 @@ class Parser {
  private:
   const Token& now() const { return tokens_[at_]; }
 
+  // Passes over the token if it is this symbol or word.
   bool take(std::string_view text) {
     const bool hit = now().text == text &&
                      (now().kind == Token::Kind::symbol || now().kind == Token::Kind::word);
@@ -122,6 +214,7 @@ class Parser {
     return Node{"not", token.column, Type::boolean, {}, {}, {std::move(part)}};
   }
 
+  // Reads at most one comparison between two sums: a < b < c is refused.
   Node comparison() {
     Node left = sum();
     const Token token = now();
@@ -142,6 +235,7 @@ class Parser {
     return left;
   }
 
+  // Reads "['7b', '13b']" behind `in`. The parts are the left side, then the items.
   Node membership(Node left, std::size_t column, bool negative) {
     expect("[");
     Node node{negative ? "not in" : "in", column, Type::boolean, {}, {}, {}};
@@ -194,6 +288,7 @@ class Parser {
     return Node{"negative", token.column, Type::number, {}, {}, {std::move(part)}};
   }
 
+  // Reads an expression in brackets, a literal, min or max, or a name.
   Node primary() {
     const Token token = now();
     if (take("(")) {
@@ -221,6 +316,7 @@ class Parser {
     return name(token);
   }
 
+  // Reads "(seq_len, 4096)" behind min or max.
   Node extreme(const Token& token) {
     const Level level(*this);
     Node node{token.text, token.column, Type::number, {}, {}, {}};
@@ -233,6 +329,8 @@ class Parser {
     return node;
   }
 
+  // Reads an axis or a derived name, which decides the type. `batch` is a rule without a value, so
+  // it is refused.
   Node name(const Token& token) const {
     Node node{"name", token.column, Type::number, {}, token.text, {}};
     if (std::ranges::find(kDerived, token.text) != std::end(kDerived)) return node;
@@ -255,6 +353,7 @@ class Parser {
   int depth_ = 0;
 };
 
+// Computes a parsed expression for one point. Arithmetic with what is absent is absent.
 struct Evaluator {
   const Lookup& lookup;
   const std::string& where;
@@ -285,6 +384,7 @@ struct Evaluator {
     }
     const Operand right = operand(node.parts[1]);
     const bool either_absent = absent || std::holds_alternative<std::monostate>(right);
+    // Only `== none` and `!= none` can hold of what is absent.
     const bool asks_for_absence =
         node.parts[0].type == Type::none || node.parts[1].type == Type::none;
     if (either_absent && !asks_for_absence) return false;
@@ -313,6 +413,7 @@ struct Evaluator {
     if (node.op == "*") return values[0] * values[1];
     if (values[1] == 0) fail(where, node.column, "division by zero");
     if (node.op == "/") return values[0] / values[1];
+    // The quotient of // is rounded down, so % has the sign of its divisor.
     const double quotient = std::floor(values[0] / values[1]);
     return node.op == "//" ? quotient : values[0] - quotient * values[1];
   }

@@ -15,10 +15,13 @@ namespace tessera::sweep {
 
 namespace {
 
+// Bytes of a point's JSON. A longer point is Error(input).
 constexpr std::size_t kLongestPoint = 2500;
 
 using Values = std::map<std::string, Scalar, std::less<>>;
 
+// Returns a field's value as its axis has it. 0 becomes nothing if the field has a word for 0
+// (auto).
 template <class T>
 Scalar scalar_of(const Field<T>& field, const T& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -74,6 +77,7 @@ std::size_t most_bytes(const Point& point) {
   return bytes + kOfCharacter * characters;
 }
 
+// Returns a * b; nothing if it is more than 2^40.
 std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   constexpr std::int64_t kLargestProduct = std::int64_t{1} << 40;
@@ -86,6 +90,7 @@ std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
 PointBuilder::PointBuilder(const Inventory& inventory, std::string where)
     : inventory_(&inventory), where_(std::move(where)) {}
 
+// Returns the value of an axis. Error(input) names the flag that gives it.
 const Scalar& PointBuilder::required(std::string_view key, std::string_view flag) const {
   const auto found = values_.find(key);
   if (found == values_.end()) {
@@ -124,6 +129,7 @@ void PointBuilder::complete() {
   required("model", "-m");
   required("seq_len", "-s or --seq_lens");
   required("batch", "-b, --batch_sizes or --microbatch_size,");
+  // A cluster with one kind of GPU decides which it is.
   if (!values_.contains("gpu")) {
     const auto& gpus = cluster().gpus;
     if (gpus.size() != 1) {
@@ -134,6 +140,7 @@ void PointBuilder::complete() {
     }
     values_["gpu"] = gpus.front().name;
   }
+  // Without a number a point takes one whole node; on a CPU, one rank.
   if (!values_.contains("gpus")) {
     const ClusterGpu* gpu = cluster_gpu();
     const bool on_cpu = get<std::string>("gpu") == "cpu";
@@ -151,6 +158,7 @@ std::variant<std::int64_t, std::string> PointBuilder::global_batch() const {
   const auto& batch = get<Batch>("batch");
   const auto gpus = get<std::int64_t>("gpus");
   const auto seq_len = get<std::int64_t>("seq_len");
+  // Turn each rule into the sequences of one step, over all GPUs.
   std::optional<std::int64_t> samples;
   switch (batch.kind) {
     case Batch::Kind::samples:
@@ -202,6 +210,7 @@ Operand PointBuilder::lookup(std::string_view name) const {
   if (name == "params")
     return number(model::parameter_count(model().shape, get<std::int64_t>("seq_len")));
   if (name == "nodes") return number(nodes());
+  // These follow from the batch. If the batch is not known, they are absent.
   if (name == "global_batch" || name == "tokens" || name == "device_batch" || name == "accum") {
     const auto batch = global_batch();
     if (!std::holds_alternative<std::int64_t>(batch)) return {};
@@ -214,6 +223,7 @@ Operand PointBuilder::lookup(std::string_view name) const {
     if (!microbatch()) return {};
     return number((device_batch + *microbatch() - 1) / *microbatch());
   }
+  // All other names are axes, with the values that were set.
   const auto found = values_.find(name);
   if (found == values_.end()) return {};
   const Scalar& value = found->second;
@@ -224,6 +234,7 @@ Operand PointBuilder::lookup(std::string_view name) const {
 }
 
 bool PointBuilder::has(const Setting& setting) const {
+  // A number of samples is compared with the resulting batch, another rule with the rule as given.
   if (setting.key == "batch") {
     const auto& asked = std::get<Batch>(setting.value);
     const auto batch = global_batch();
@@ -241,6 +252,7 @@ bool PointBuilder::has(const Setting& setting) const {
   return found->second == setting.value;
 }
 
+// Records a drop with all values that differ from the tool's defaults.
 Dropped PointBuilder::dropped(DropReason reason, std::string detail) const {
   Dropped drop{.reason = reason, .detail = std::move(detail), .label = model().name, .values = {}};
   for (const auto& [key, value] : values_) {
@@ -256,6 +268,8 @@ Dropped PointBuilder::dropped(DropReason reason, std::string detail) const {
   return drop;
 }
 
+// Returns a drop if the cluster has no such GPU or too few of them, or if the last of several nodes
+// would be used in part.
 std::optional<Dropped> PointBuilder::cluster_fault() const {
   const auto& gpu_name = get<std::string>("gpu");
   const auto gpus = get<std::int64_t>("gpus");
@@ -276,6 +290,7 @@ std::optional<Dropped> PointBuilder::cluster_fault() const {
   return std::nullopt;
 }
 
+// Copies the axes env.NAME into the point. The names of those that are null go to `unset`.
 void PointBuilder::set_environment(Point& point, std::vector<std::string>& unset) const {
   for (auto at = values_.lower_bound(kEnvironmentPrefix);
        at != values_.end() && at->first.starts_with(kEnvironmentPrefix); ++at) {
@@ -305,6 +320,7 @@ std::variant<Planned, Dropped> PointBuilder::resolve() const {
   if (const auto* fault = std::get_if<std::string>(&batch))
     return dropped(DropReason::batch, *fault);
   point.global_batch = std::get<std::int64_t>(batch);
+  // Every rank trains the same number of sequences.
   if (point.global_batch % point.gpus != 0) {
     return dropped(DropReason::batch,
                    fmt::format("a global batch of {} is not divisible by {} {}", point.global_batch,
@@ -332,6 +348,7 @@ std::variant<Planned, Dropped> PointBuilder::resolve() const {
   std::vector<std::string> unset_env;
   set_environment(point, unset_env);
   point.identity = cluster().identity;
+  // CPU ranks share this machine's CPUs, unless threads says how many each has.
   if (point.gpu == "cpu" && point.threads == 0) {
     if (cluster().cpus == 0) {
       return dropped(DropReason::cluster,
@@ -347,6 +364,7 @@ std::variant<Planned, Dropped> PointBuilder::resolve() const {
                   .id = {},
                   .unset_env = std::move(unset_env)};
   planned.id = point_id(planned.point);
+  // The estimate spares writing the JSON of almost all points.
   if (most_bytes(planned.point) > kLongestPoint &&
       point_json(planned.point).size() > kLongestPoint) {
     throw Error(ExitCode::input, where_,

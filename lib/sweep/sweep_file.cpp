@@ -19,15 +19,18 @@ namespace {
 
 constexpr std::int64_t kMostRepeats = 99;  // names reserve -rJJ
 
+// Returns where the key of a member stands, or its value if that is not known.
 const std::string& key_place(const Value& value) {
   return value.key_where.empty() ? value.where : value.key_where;
 }
 
+// Returns the members of a map. Error(input) for any other value.
 const std::vector<Member>& members_of(const Value& value, std::string_view what) {
   const Fields checked(value, what);
   return value.members;
 }
 
+// Returns the items of a list. Error(input) for any other value.
 std::vector<const Value*> listed(const Value& value, std::string_view what) {
   if (value.kind != Value::Kind::list) bad_value(value, fmt::format("{} must be a list", what));
   std::vector<const Value*> items;
@@ -50,10 +53,12 @@ class Scope {
   std::vector<std::string> seen_;
 };
 
+// Reads the parts of one sweep file. Relative paths are resolved against the folder of the file.
 class Reader {
  public:
   explicit Reader(const std::string& source) : folder_(fs::path(source).parent_path()) {}
 
+  // Reads "seq_len: [2048, 4096]": one axis with two choices.
   Axis axis(const std::string& key, const Value& value, Scope& scope) const {
     Axis read;
     for (Setting& choice : parse_choices(key, value)) {
@@ -64,6 +69,7 @@ class Reader {
     return read;
   }
 
+  // Reads {gpus: [8, 16], microbatch_size: [4, 2]}: one axis with two choices of two settings.
   Axis zip_group(const Value& value, Scope& scope) const {
     Axis group;
     for (const auto& [key, member] : members_of(value, "a zip group")) {
@@ -85,6 +91,7 @@ class Reader {
     return group;
   }
 
+  // Reads one group or a list of groups.
   void zip_groups(const Value& value, Block& block, Scope& scope) const {
     if (value.kind == Value::Kind::map) {
       block.axes.push_back(zip_group(value, scope));
@@ -93,6 +100,7 @@ class Reader {
     for (const Value* group : listed(value, "zip")) block.axes.push_back(zip_group(*group, scope));
   }
 
+  // Reads {steps: 20, precision: bf16}: one value for each key.
   Assignment assignment(const Value& value, std::string_view what) const {
     Assignment read;
     Scope scope;
@@ -103,6 +111,7 @@ class Reader {
     return read;
   }
 
+  // Reads an include, which is a product of its own.
   Block include(const Value& value) const {
     Block block;
     block.where = value.where;
@@ -118,12 +127,14 @@ class Reader {
         block.axes.push_back(axis(key, member, scope));
       }
     }
+    // As in the grid, zip groups follow the other axes and the batch comes last.
     if (zip != nullptr) zip_groups(*zip, block, scope);
     if (batch != nullptr) block.axes.push_back(axis("batch", *batch, scope));
     if (block.axes.empty()) bad_value(value, "the include is empty");
     return block;
   }
 
+  // Reads {model: 7b, gpus: 16} or {when: "gpus > 64", reason: too large}.
   Exclude exclude(const Value& value) const {
     Exclude read;
     read.where = value.where;
@@ -145,6 +156,7 @@ class Reader {
     return read;
   }
 
+  // Reads {when: "seq_len > 8192", set: {microbatch_size: 1}}.
   Override override_rule(const Value& value) const {
     Fields fields(value, "an override");
     Override read;
@@ -174,12 +186,14 @@ class Reader {
   fs::path folder_;
 };
 
+// Returns the seconds of "2h" or "04:00:00". Error(input) if the text is no duration.
 std::int64_t duration(const Value& value) {
   const auto seconds = parse_duration(as_text(value));
   if (!seconds) bad_value(value, fmt::format("'{}' is no duration", value.text), kDurationFix);
   return *seconds;
 }
 
+// Reads {time: 30m, max_in_flight: 4, max_gpu_hours: 100}. `time: auto` is the same as no time.
 Limits parse_limits(const Value& value) {
   Fields fields(value, "limits");
   Limits limits;
@@ -204,6 +218,7 @@ Limits parse_limits(const Value& value) {
   return limits;
 }
 
+// Reads matrix, zip and batch, whose product is the grid. A batch alone makes no points.
 void parse_block(Fields& fields, const Reader& reader, Grid& grid) {
   const Value* matrix = fields.optional("matrix");
   const Value* zip = fields.optional("zip");

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "lib/base/numbers.h"
+#include "lib/base/text.h"
 #include "lib/flops/utilization.h"
 
 namespace tessera::sweep {
@@ -137,9 +138,9 @@ std::string describe(const RunTime& time) {
       fmt::format("limit {:02}:{:02}:{:02}{}", minutes / 60, minutes % 60,
                   time.time_limit_s % kMinute, time.limit_cut ? " (the longest allowed)" : "");
   if (!time.estimate) return fmt::format("{}; {}", time.source, limit);
-  return fmt::format("{}, {} step{} of {}, {}; {}", rounded(time.estimate->seconds),
-                     time.estimate->steps, time.estimate->steps == 1 ? "" : "s",
-                     rounded(time.estimate->step_s), time.source, limit);
+  return fmt::format("{}, {} of {}, {}; {}", rounded(time.estimate->seconds),
+                     counted(time.estimate->steps, "step"), rounded(time.estimate->step_s),
+                     time.source, limit);
 }
 
 GpuHours gpu_hours(std::span<const RunTime> times, std::int64_t repeats) {

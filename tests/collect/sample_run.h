@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
+#include "lib/base/text.h"
 #include "trainer/device/gpu.h"
 
 namespace tessera::trainer {
@@ -50,7 +51,7 @@ std::string share(double value, double reference) {
 
 std::string line(const BenchResult& result, const BenchReference& reference) {
   const double bytes_per_s = result.bytes / result.seconds;
-  std::string text = fmt::format("{:<28}{:<6}{:>12.4f}{:>10.2f}{:>9}", result.label(),
+  std::string text = fmt::format("{:<26}{:<5}{:>10.3f}{:>10.2f}{:>9}", result.label(),
                                  to_text(result.dtype), 1e3 * result.seconds, 1e-9 * bytes_per_s,
                                  share(bytes_per_s, reference.copy_bytes_per_s));
   if (result.matmul_flops > 0) {
@@ -70,15 +71,14 @@ std::string head(const BenchOptions& options, const DeviceInfo& device) {
   const BenchShape& shape = options.shape;
   std::string text = device.name;
   if (!options.gpu) {
-    text += fmt::format(", {} thread{}, {}", options.threads, options.threads == 1 ? "" : "s",
-                        device.vector_isa);
+    text += fmt::format(", {}, {}", counted(options.threads, "thread"), device.vector_isa);
   }
-  return text + fmt::format(
-                    "\nd_model {}, heads {}/{} of {}, ffn {}, vocab {}; {} sequences of {}, "
-                    "{} "
-                    "rows of logits at once\n",
-                    shape.d_model, shape.q_heads, shape.kv_heads, shape.head_dim, shape.ffn,
-                    shape.vocab, shape.sequences, shape.seq, shape.head_rows);
+  return text +
+         fmt::format(
+             "\nd_model {}, heads {}/{} of {}, ffn {}, vocab {}\n{} sequences of {}, {} rows of "
+             "logits at once\n",
+             shape.d_model, shape.q_heads, shape.kv_heads, shape.head_dim, shape.ffn, shape.vocab,
+             shape.sequences, shape.seq, shape.head_rows);
 }
 
 nlohmann::ordered_json json_of(const BenchResult& result) {
@@ -201,15 +201,15 @@ void bench(const BenchOptions& options, std::FILE* out, std::FILE* people) {
         reference.copy_bytes_per_s = bytes_per_s;
         print_now(
             people,
-            fmt::format("plain copy: {:.2f} GB/s, read and written, {} MiB from memory to "
-                        "memory; what fits the caches may exceed it\n"
-                        "plain GEMM: {:.1f} GFLOP/s, {}\n\n"
-                        "{:<28}{:<6}{:>12}{:>10}{:>9}{:>10}{:>9}\n",
-                        1e-9 * bytes_per_s, copy_bytes(device) >> 20,
-                        1e-9 * reference.gemm_flops_per_s,
-                        gpu ? "bf16, the better of 4096 and 8192 square"
-                            : "f32, the best of 1024 to 4096 square; bf16 is computed in f32 here",
-                        "operation", "dtype", "ms", "GB/s", "of copy", "GFLOP/s", "of GEMM"));
+            fmt::format(
+                "plain copy: {:.2f} GB/s, read and written, {} MiB from memory to "
+                "memory\n  (what fits the caches may exceed it)\n"
+                "plain GEMM: {:.1f} GFLOP/s, {}\n\n"
+                "{:<26}{:<5}{:>10}{:>10}{:>9}{:>10}{:>9}\n",
+                1e-9 * bytes_per_s, copy_bytes(device) >> 20, 1e-9 * reference.gemm_flops_per_s,
+                gpu ? "bf16, the better of 4096 and 8192 square"
+                    : "f32, the best of 1024 to 4096 square\n  (bf16 is computed in f32 here)",
+                "operation", "dtype", "ms", "GB/s", "of copy", "GFLOP/s", "of GEMM"));
       },
       [&](const BenchResult& result) {
         operations.push_back(json_of(result));

@@ -12,10 +12,13 @@
 namespace tessera::trainer {
 namespace {
 
+// Returns the dtype of sums and statistics: f64 for f64, otherwise f32.
 DType compute_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
+// What the rules are made of. `name` is the name of a tensor in the operation, for messages.
+// supported() throws Error(unsupported), all others throw Error(internal).
 class Checker {
  public:
   explicit Checker(const Op& op) : op_(op_name(op)) {}
@@ -50,13 +53,16 @@ class Checker {
       fail(name, "is not aligned to its elements");
     }
   }
+  // Requires a view of one row.
   void flat(std::string_view name, const Tensor& t, std::int64_t cols, DType dtype) const {
     view(name, t, 1, cols, dtype);
   }
+  // Requires a floating tensor that is a valid view. Others are then compared with it.
   void itself(std::string_view name, const Tensor& t) const {
     floating(name, t);
     view(name, t, t.rows, t.cols, t.dtype);
   }
+  // Requires contiguous memory for at least so many elements.
   void scratch(std::string_view name, const Tensor& t, std::int64_t elements, DType dtype) const {
     if (!t) fail(name, "is missing");
     if (t.dtype != dtype) {
@@ -76,12 +82,15 @@ class Checker {
   const char* op_;
 };
 
+// The rules of each operation. ops.h says what its tensors are.
 void rules(const Gemm& o, const Checker& c) {
   c.itself("a", o.a);
+  // op(A) is [m, k] and op(B) is [k, n].
   const std::int64_t m = o.transpose_a ? o.a.cols : o.a.rows;
   const std::int64_t k = o.transpose_a ? o.a.rows : o.a.cols;
   const std::int64_t n = o.transpose_b ? o.b.rows : o.b.cols;
   c.view("b", o.b, o.transpose_b ? n : k, o.transpose_b ? k : n, o.a.dtype);
+  // bf16 products may be written in f32.
   const bool wide = o.a.dtype == DType::bf16 && o.d.dtype == DType::f32;
   c.view("d", o.d, m, n, wide ? DType::f32 : o.a.dtype);
   if (o.bias) {
@@ -113,6 +122,7 @@ void rules(const BiasGrad& o, const Checker& c) {
   c.scratch("partials", o.partials, bias_grad_partials(o.dy.rows, o.dy.cols), sums);
 }
 
+// Requires what the two passes of attention have in common.
 void attention(const AttentionShape& s, const Tensor& qkv, const Tensor& out, const Tensor& lse,
                const Checker& c) {
   c.need(s.batch > 0 && s.seq > 0 && s.q_heads > 0 && s.kv_heads > 0 && s.head_dim > 0,
@@ -187,6 +197,7 @@ void rules(const NormBackward& o, const Checker& c) {
 
 void rules(const ActForward& o, const Checker& c) {
   c.itself("x", o.x);
+  // swiglu multiplies two halves of x, so y has half as many columns.
   const std::int64_t halves = o.kind == model::Activation::swiglu ? 2 : 1;
   c.need(o.x.cols % halves == 0, "x has an odd number of columns, not two halves");
   c.view("y", o.y, o.x.rows, o.x.cols / halves, o.x.dtype);

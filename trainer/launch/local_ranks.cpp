@@ -21,6 +21,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/base/spawn.h"
 #include "trainer/launch/rendezvous.h"
 #include "trainer/launch/sockets.h"
 #include "trainer/launch/wire.h"
@@ -69,25 +70,6 @@ struct Rank {
   pid_t pid = 0;
   std::optional<int> code;  // once it has ended
 };
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-// Returns this process's environment with `changes` applied.
-std::vector<std::string> environment(const std::map<std::string, std::string>& changes) {
-  std::vector<std::string> variables;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const std::string name = text.substr(0, text.find('='));
-    if (!changes.contains(name) && name != kStoreSocketVariable) variables.push_back(text);
-  }
-  for (const auto& [name, value] : changes) variables.push_back(fmt::format("{}={}", name, value));
-  return variables;
-}
 
 struct Start {
   const char* program;
@@ -163,7 +145,7 @@ class LocalRanks {
     const std::string address = to_text({.host = "127.0.0.1", .port = port_of(listener)});
     const std::string token = wire::to_hex(wire::random_token());
     std::vector<std::string> arguments = command;
-    const auto argument_pointers = pointers(arguments);
+    const auto argument_pointers = exec_pointers(arguments);
     const pid_t self = ::getpid();
     for (int rank = 0; rank < count; ++rank) {
       std::map<std::string, std::string> changes{{"TESSERA_RANK", std::to_string(rank)},
@@ -174,8 +156,8 @@ class LocalRanks {
                                                  {kStoreVariable, address},
                                                  {kStoreTokenVariable, token}};
       if (rank == 0) changes[kStoreSocketVariable] = std::to_string(listener.get());
-      std::vector<std::string> variables = environment(changes);
-      const auto variable_pointers = pointers(variables);
+      std::vector<std::string> variables = environment_with(changes, {kStoreSocketVariable});
+      const auto variable_pointers = exec_pointers(variables);
       const pid_t child = ::fork();
       if (child < 0)
         throw Error(ExitCode::failed, fmt::format("rank {}", rank),
@@ -210,9 +192,8 @@ class LocalRanks {
         left = true;
         continue;
       }
-      rank.code = got < 0               ? kNoProgram  // someone else took its status
-                  : WIFSIGNALED(status) ? kSignalled + WTERMSIG(status)
-                                        : WEXITSTATUS(status);
+      // Below 0: someone else took its status.
+      rank.code = got < 0 ? kNoProgram : exit_code_in(status);
       if (*rank.code != 0) note_failure(i, got < 0 ? 0 : status, *rank.code);
     }
     return left;

@@ -34,6 +34,7 @@ struct Connection {
   wire::FrameReader frames;
 };
 
+// The store on all ranks but 0. A thread of its own reads the connection and notifies `changed_`.
 class StoreClient final : public MeetingStore {
  public:
   StoreClient(Connection connection, int nodes)
@@ -45,6 +46,7 @@ class StoreClient final : public MeetingStore {
   ~StoreClient() override {
     if (std::uncaught_exceptions() > exceptions_) leave("it ended with an error");
     constexpr std::chrono::seconds kMoment{2};
+    // Leave in peace, and give rank 0 a moment to close the connection.
     send({.kind = Kind::leave}, SteadyClock::now() + kMoment);
     ::shutdown(socket_.get(), SHUT_WR);
     {
@@ -110,6 +112,7 @@ class StoreClient final : public MeetingStore {
                 gone_ ? "has left, and its store with it" : "its store does not answer");
   }
 
+  // Sends a frame. If that fails, the connection ends, and the thread notices it.
   void send(const Frame& frame, SteadyClock::time_point until) {
     const std::lock_guard lock(send_mutex_);
     // After half a frame no other frame can follow.
@@ -135,6 +138,7 @@ class StoreClient final : public MeetingStore {
 
   // ---- the thread ----
 
+  // Reads frames until the connection ends, then wakes everyone who waits.
   void listen() {
     std::array<char, 16384> chunk{};
     while (true) {
@@ -149,11 +153,13 @@ class StoreClient final : public MeetingStore {
     }
     const std::lock_guard lock(mutex_);
     gone_ = true;
+    // Rank 0 is gone without having said that it leaves.
     if (!lost_ && !ended_)
       lose({.rank = 0, .reason = "its connection ended"}, rank_name(0, 0, nodes_));
     changed_.notify_all();
   }
 
+  // Handles a frame: news for all, or the answer to a request.
   void take(const Frame& frame) {
     const std::lock_guard lock(mutex_);
     switch (frame.kind) {
@@ -233,6 +239,7 @@ class Search {
         next_at = SteadyClock::now() + kHeadStart;
         continue;
       }
+      // Wake up for the next address, the earliest limit of an attempt or the end of the search.
       SteadyClock::time_point wake = until;
       if (next != addresses.end()) wake = std::min(wake, next_at);
       for (const Attempt& attempt : attempts_) wake = std::min(wake, attempt.until);
@@ -245,6 +252,7 @@ class Search {
   std::string troubles() const { return fmt::format("{}", fmt::join(troubles_, ", ")); }
 
  private:
+  // Starts to connect to each address that the name stands for.
   void begin(const Address& address) {
     constexpr std::chrono::seconds kLimit{5};
     const std::vector<Address> found = resolve(address, true);
@@ -261,6 +269,8 @@ class Search {
     }
   }
 
+  // Waits for something to happen, at most until then. Returns the connection of the first attempt
+  // that finds the token known. Drops the attempts that failed.
   FileDescriptor wait(SteadyClock::time_point until, std::string& proof) {
     std::vector<pollfd> files;
     for (const Attempt& attempt : attempts_)
@@ -361,6 +371,7 @@ std::unique_ptr<MeetingStore> join_store(const FindRankZero& find, const Place& 
   std::chrono::milliseconds pause = kShortestPause;
   do {
     std::string why;
+    // Look anew in each round: rank 0 may start later than this rank.
     if (const auto rendezvous = find(why)) {
       Search search(rendezvous->token, hello);
       Connection connection;
@@ -379,6 +390,7 @@ std::unique_ptr<MeetingStore> join_store(const FindRankZero& find, const Place& 
       }
     }
     if (!why.empty()) trouble = why;
+    // Each pause is twice as long as the one before, up to kLongestPause.
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());
     std::this_thread::sleep_for(std::clamp(left, std::chrono::milliseconds(0), pause));
     pause = std::min(2 * pause, kLongestPause);

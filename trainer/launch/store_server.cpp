@@ -28,6 +28,7 @@ namespace {
 constexpr std::chrono::seconds kMomentToHear{1};  // to hear that rank 0 has left
 constexpr std::size_t kMostStrangers = 1024;      // connections that have not proved themselves
 
+// Returns "10.0.0.7"; "?" if the address has no such form.
 std::string numeric_host(const sockaddr_storage& address, socklen_t size) {
   std::array<char, NI_MAXHOST> host{};
   if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(), host.size(),
@@ -46,6 +47,8 @@ void allow_files(int ranks) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// The store on rank 0. One thread serves all connections. The members that callers use change
+// meeting_ under the mutex, then wake the thread.
 class StoreServer final : public MeetingStore {
  public:
   StoreServer(std::vector<FileDescriptor> listeners, const wire::Token& token, const Place& place,
@@ -62,6 +65,7 @@ class StoreServer final : public MeetingStore {
 
   ~StoreServer() override {
     if (std::uncaught_exceptions() > exceptions_) leave("it ended with an error");
+    // Let the others leave first, then tell those that remain that the store ends.
     {
       std::unique_lock lock(mutex_);
       wait(lock, SteadyClock::now() + moment_, [&] { return meeting_.present() == 0; });
@@ -124,6 +128,7 @@ class StoreServer final : public MeetingStore {
     changed_.wait_until(lock, until, condition);
   }
 
+  // Wakes the thread, because there is something to send or the store ends.
   void wake() const {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto wrote = ::write(wake_.get(), &one, sizeof one);
@@ -131,6 +136,7 @@ class StoreServer final : public MeetingStore {
 
   // ---- the thread ----
 
+  // Serves until the store ends. A fault of the store counts as the loss of rank 0.
   void serve() {
     try {
       while (serve_round()) {
@@ -174,6 +180,7 @@ class StoreServer final : public MeetingStore {
     if (::poll(files.data(), files.size(), poll_timeout(until)) < 0 && errno != EINTR)
       throw_errno("poll", "failed", errno);
 
+    // Reset the eventfd, then serve everything that is ready.
     std::uint64_t count = 0;
     [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
     const std::lock_guard lock(mutex_);
@@ -186,6 +193,7 @@ class StoreServer final : public MeetingStore {
     return true;
   }
 
+  // Reads from and writes to one connection, and ends it when its time is over.
   void serve_peer(Peer& peer, short events, std::vector<Lost>& said) {
     if (peer.stage != Peer::Stage::leaving) {
       if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) receive(peer, said);
@@ -207,6 +215,7 @@ class StoreServer final : public MeetingStore {
     if (sent > 0) peer.out.erase(0, static_cast<std::size_t>(sent));
   }
 
+  // Reads what has come: a stranger's greeting or a member's frames.
   void receive(Peer& peer, std::vector<Lost>& said) {
     std::array<char, 16384> chunk{};
     // NOLINTNEXTLINE(clang-analyzer-unix.BlockInCriticalSection): with MSG_DONTWAIT it does not
@@ -243,6 +252,7 @@ class StoreServer final : public MeetingStore {
     meeting_.admit(peer);
   }
 
+  // Accepts the connections that wait at a listener.
   void accept_all(int listener) {
     // A round accepts a bounded number of connections, so that members have their turn too.
     for (std::size_t i = 0; i < kMostStrangers; ++i) {

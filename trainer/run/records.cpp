@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "lib/base/version.h"
 #include "lib/point/told_settings.h"
@@ -24,6 +25,7 @@ namespace {
 constexpr std::size_t kPartBytes = 2500;
 constexpr std::size_t kValueBytes = 1000;
 
+// Returns "qkv,out,mlp,norm": the layers that have a bias.
 std::string biases_text(const model::Biases& biases) {
   std::string text;
   for (const auto& [name, there] : {std::pair{"qkv", biases.qkv},
@@ -35,6 +37,7 @@ std::string biases_text(const model::Biases& biases) {
   return text;
 }
 
+// Adds a text. What is not known is absent, so an empty text adds nothing.
 void put_text(Json& json, const char* key, const std::string& text) {
   if (!text.empty()) json[key] = text;
 }
@@ -83,6 +86,7 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
                       const Gpu* gpu) {
   const sweep::Point& point = spec.point;
   const memory::Config& config = engine.config();
+  // Begin with what was asked for and replace what the trainer decided.
   sweep::ToldSettings ran = sweep::told_settings(point);
   ran.get<&sweep::Point::microbatch_size>() = config.microbatch;
   ran.get<&sweep::Point::sharding_strategy>() = to_text(Sharding::no_shard);
@@ -96,6 +100,7 @@ Json effective_fields(const sweep::RunSpec& spec, const Engine& engine, int thre
     if (value) json[field.key] = *value;
   });
   json[keys::accum] = engine.microbatches();
+  // "full", or "full first-8" if only some blocks are recomputed.
   json[keys::recompute] =
       point.checkpointing_blocks == memory::kAllBlocks
           ? std::string(to_text(config.checkpointing))
@@ -159,6 +164,7 @@ std::vector<Json> software_fields(const DeviceInfo& device, const Gpu* gpu) {
     put_text(first, keys::algorithms, gpu->choices_hash());
   }
 
+  // The environment, by an allow-list: other variables may be secrets.
   std::vector<std::string> recorded;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (may_be_recorded(*entry)) recorded.emplace_back(*entry);
@@ -204,6 +210,7 @@ Json gpu_fields(const Gpu& gpu) {
   return json;
 }
 
+// Returns texts like "attention <shape>: cuDNN engine 6, 0 bytes of workspace (number 1 of 4)".
 std::vector<Json> choice_events(const Gpu& gpu) {
   std::vector<Json> events;
   for (const GpuChoice& choice : gpu.choices()) {
@@ -221,6 +228,7 @@ Json peak_fields(const MeasuredPeak& peak) {
   if (peak.peak.tflops > 0) json[keys::peak_tflops] = peak.peak.tflops;
   put_text(json, keys::source, peak.peak.source);
   if (peak.peak.disturbed) json[keys::disturbed] = to_text(*peak.peak.disturbed);
+  // A peak that was measured here is what products reach. On a GPU that figure stands beside it.
   if (peak.measured_here) json[keys::gemm_measured_tflops] = peak.peak.tflops;
   if (peak.gemm_tflops) json[keys::gemm_measured_tflops] = *peak.gemm_tflops;
   return json;

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lib/base/clock.h"
@@ -54,6 +55,7 @@ class Run {
         attempt_(spec.attempt),
         progress_(spec.run_dir.empty() ? stderr : stdout) {}
 
+  // Returns the exit code. Error(log_not_writable) if rank 0 cannot write its log.
   int run() {
     if (is_first()) begin_log();
     runlog::Footer footer;
@@ -78,6 +80,7 @@ class Run {
  private:
   bool is_first() const { return place_.rank == 0; }
 
+  // Opens rank 0's log and writes the header. The log may be of a later attempt than was asked for.
   void begin_log() {
     try {
       log_.emplace(open_log(spec_, 0, attempt_, job_.restart));
@@ -103,6 +106,7 @@ class Run {
         variable_);
   }
 
+  // Joins the store of the ranks and agrees with them on the number of the attempt.
   void meet() {
     open();
     // A run that was restarted by hand has taken the next free attempt.
@@ -200,10 +204,12 @@ class Run {
         exchange_facts(store_.get(), place_,
                        facts_of(spec_, place_, machine.name, machine.memory_bytes, variable_));
     require_alike(ranks);
+    // `spec` has the number of threads that runs. spec_ stays as it was asked for.
     sweep::RunSpec spec = spec_;
     if (spec.point.threads == 0 && !gpu_) spec.point.threads = cpus_of(ranks, place_.rank);
     const int threads = gpu_ ? 0 : threads_of(spec.point);
 
+    // A wrong token file or device ends the run before memory is planned.
     const RunData data = open_data(spec.point);
     const std::unique_ptr<Device> cpu = gpu_ ? nullptr : cpu_device(threads);
     Device& device = gpu_ ? *gpu_ : *cpu;
@@ -212,6 +218,7 @@ class Run {
         gpu_ ? gpu_peak(spec_, *gpu_)
              : common_peak(peak_of(spec_, threads), data, spec_, store_.get(), place_);
 
+    // Plan the memory, wrap the device if it is to be profiled, and connect the ranks.
     const Setup setup = setup_of(spec, run_capacity(spec_, gpu_.get(), memory_of_rank(ranks)));
     std::optional<ProfilingDevice> profiling;
     if (spec.profile) profiling.emplace(device);
@@ -238,6 +245,7 @@ class Run {
       write(Kind::peak, peak_fields(peak));
       throw;
     }
+    // What runs is decided. Write it down before the first step.
     Engine& engine = *made;
     write(Kind::model, model_fields(spec, engine.config()));
     Json effective = effective_fields(spec, engine, threads, gpu_.get());
@@ -268,6 +276,7 @@ class Run {
   void steps(Engine& engine, const DeviceInfo& device, runlog::Footer& footer) {
     Pace pace(pace_of(spec_.point, device));
     samples_.reserve(static_cast<std::size_t>(pace.most_steps()));
+    // A long run writes only every n-th step, so that its log has at most kMostStepRecords of them.
     const std::int64_t every = std::max<std::int64_t>(
         spec_.log_every, (pace.most_steps() + kMostStepRecords - 1) / kMostStepRecords);
     const double startup_s = monotonic_seconds() - start_s_;
@@ -288,6 +297,7 @@ class Run {
                                    }});
     const runlog::StepStatistics own = runlog::statistics(samples_);
     if (gpu_) look_at_gpu(engine, own, footer);
+    // A collective: all ranks have ended behind the same step. A share of 2 means unknown.
     worst_ = worst_of(*communicator_, {.measured_s = own.measured_s,
                                        .median_s = own.median_s.value_or(0),
                                        .data_wait_s = own.data_wait_s,
@@ -308,6 +318,7 @@ class Run {
     }
   }
 
+  // Returns the peak of the GPU's memory or, on a CPU, of the process's resident memory.
   std::int64_t peak_bytes(const Engine& engine) const {
     return gpu_ ? engine.plan().device_bytes() + gpu_->unplanned_bytes() : peak_resident_bytes();
   }
@@ -323,6 +334,7 @@ class Run {
     warn("shared-gpu", shared_gpu_text(seen));
   }
 
+  // Writes the warning as an event and prints it.
   void warn(const char* kind, const std::optional<std::string>& text) {
     if (!text) return;
     write(Kind::event, {{keys::kind, kind}, {keys::text, *text}});
@@ -349,6 +361,7 @@ class Run {
     progress_.say(profile_table(*result));
   }
 
+  // Ends the run as a signal asked for. SIGUSR1 means that the time limit is near.
   void interrupted(runlog::Footer& footer, int signal) const {
     const bool time_limit = signal == SIGUSR1;
     const bool measured =
@@ -359,8 +372,10 @@ class Run {
     footer.reason = time_limit ? "time limit near" : "interrupted";
   }
 
+  // Completes the footer on rank 0 and ends the log.
   void finish(runlog::Footer& footer) {
     footer.steps = runlog::statistics(samples_);
+    // What is not finite is left out.
     for (auto* value :
          {&footer.steps.loss_first, &footer.steps.loss_last, &footer.steps.grad_norm_last}) {
       if (*value && !std::isfinite(**value)) value->reset();
@@ -371,6 +386,7 @@ class Run {
     // Resident memory is the host's: it is no figure of a GPU's run.
     if (!footer.mem_peak_bytes && spec_.point.gpu == "cpu")
       footer.mem_peak_bytes = peak_resident_bytes();
+    // The times are those of the slowest rank.
     if (worst_ && footer.steps.measured > 0) {
       footer.steps.measured_s = worst_->measured_s;
       footer.steps.data_wait_s = worst_->data_wait_s;

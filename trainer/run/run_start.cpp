@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "lib/base/error.h"
 #include "lib/base/file.h"

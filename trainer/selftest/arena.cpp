@@ -13,8 +13,11 @@
 namespace tessera::trainer::test {
 namespace {
 
+// Fills what lies between rows. A kernel that writes there is found by overrun().
 constexpr std::byte kGuard{0xA5};
 
+// Returns normal numbers that depend on the name alone. The seed is FNV-1a of the name. All are
+// exact in bf16, so every dtype holds the same.
 Values values_of(const std::string& name, std::int64_t count, double scale, double shift) {
   std::uint64_t seed = 14695981039346656037U;
   for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211U;
@@ -26,6 +29,7 @@ Values values_of(const std::string& name, std::int64_t count, double scale, doub
   return values;
 }
 
+// Returns the bytes of a plain value.
 template <class T>
 std::vector<std::byte> bytes_in(const T& value) {
   const auto bytes = std::as_bytes(std::span(&value, 1));
@@ -102,6 +106,7 @@ Tensor CheckArena::make(const std::string& name, const Layout& layout, const Val
   const auto& [dtype, rows, cols, gap, compared] = layout;
   Tensor t{nullptr, dtype, rows, cols, cols + gap};
   const std::int64_t element = bytes_of(dtype);
+  // Values are written into guard bytes, which stay between the rows.
   std::vector<std::byte> host(static_cast<std::size_t>(rows * t.ld * element), kGuard);
   const auto given = overrides_.find(name);
   const Values& used = given == overrides_.end() ? values : given->second;
@@ -123,6 +128,7 @@ Tensor CheckArena::filled(const std::string& name, const Layout& layout, double 
   return make(name, layout, values_of(name, layout.rows * layout.cols, scale, shift));
 }
 
+// Elements that the operation does not write stay NaN.
 Tensor CheckArena::empty(const std::string& name, const Layout& layout) {
   return make(name, layout,
               Values(static_cast<std::size_t>(layout.rows * layout.cols),
@@ -144,6 +150,7 @@ const StepInputs* CheckArena::inputs(const StepInputs& inputs) {
 StepState* CheckArena::state(const StepState& state) {
   std::byte* p = allocate_(sizeof(state));
   upload(p, bytes_in(state));
+  // The first three members of StepState, in its order.
   entries_.push_back({"loss", {p, DType::f32, 1, 1, 1}, true});
   entries_.push_back({"grad_norm", {p + sizeof(float), DType::f32, 1, 1, 1}, true});
   entries_.push_back({"clip", {p + 2 * sizeof(float), DType::f32, 1, 1, 1}, true});
@@ -216,6 +223,7 @@ std::vector<std::string> CheckArena::overrun() {
     const std::vector<std::byte> host = download(t);
     bool touched = false;
     for (std::size_t i = 0; i < host.size(); ++i) {
+      // Elements from `cols` to `ld` of each row are no part of the tensor.
       const auto column = static_cast<std::int64_t>(i) / bytes_of(t.dtype) % t.ld;
       touched = touched || (column >= t.cols && host[i] != kGuard);
     }

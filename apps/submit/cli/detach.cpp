@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/spawn.h"
 
 namespace tessera::apps {
 
@@ -51,12 +51,6 @@ std::string read_word(const FileDescriptor& from) {
   }
 }
 
-int exit_code_of(pid_t process) {
-  int status = 0;
-  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) continue;
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 }  // namespace
 
 std::optional<int> Detachment::begin(const std::string& project) {
@@ -75,7 +69,7 @@ std::optional<int> Detachment::begin(const std::string& project) {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) handle(signal_number, hand_on);
   writes = FileDescriptor();
   const std::string log = read_word(reads);
-  if (log.empty()) return exit_code_of(worker);
+  if (log.empty()) return wait_for_exit(worker);
   fmt::print(
       "It goes on in the background: process {}\nIts output: {}\nTo end it: submit cancel {}\n",
       worker, log, project);

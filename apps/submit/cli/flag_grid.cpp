@@ -21,6 +21,8 @@ using sweep::Block;
 using sweep::Grid;
 using sweep::Setting;
 
+// Returns the text of a flag as a Value, so that the readers of sweep files take it. "null" is
+// null.
 Value flag_value(std::string_view text, const std::string& flag) {
   Value value;
   value.kind = text == "null" ? Value::Kind::null : Value::Kind::scalar;
@@ -48,6 +50,7 @@ std::pair<std::string, std::string> key_and_value(const std::string& text,
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+// Collects one axis for each flag, in order. Error(usage) if two flags give the same axis.
 class FlagBlock {
  public:
   void add(const std::string& key, const std::vector<std::string>& texts, const std::string& flag) {
@@ -100,6 +103,7 @@ std::vector<std::int64_t> powers(const std::vector<std::string>& exponents, cons
   return values;
 }
 
+// Returns the sequence lengths of -s and --seq_lens; 2048 if neither is given.
 Axis seq_axis(const GridFlags& flags) {
   Axis axis;
   for (const std::int64_t seq_len : powers(flags.seq_exponents, "-s", 30))
@@ -110,6 +114,8 @@ Axis seq_axis(const GridFlags& flags) {
   return axis;
 }
 
+// Returns the rules for the global batch: -b and --batch_sizes, otherwise --accum. If none of them
+// is given, a known microbatch is the batch of each GPU; otherwise the axis is empty.
 Axis batch_axis(const GridFlags& flags) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 40;
   Axis axis;
@@ -150,6 +156,7 @@ std::vector<std::string> checkpointing(const std::vector<std::string>& texts) {
   return modes;
 }
 
+// Throws Error(usage) for a flag that would add an axis to the sweep file.
 void refuse_beside_sweep(const GridFlags& flags) {
   const std::pair<const GridFlags::Texts&, const char*> axes[] = {
       {flags.models, "-m"},
@@ -175,6 +182,7 @@ void refuse_beside_sweep(const GridFlags& flags) {
     throw Error(ExitCode::usage, "-c", "takes one cluster beside --sweep");
 }
 
+// Adds the flags that set one value in all points. Error(usage) if the value is given twice.
 void add_forced(const GridFlags& flags, Grid& grid) {
   const auto force = [&](const std::string& key, const std::string& text, const std::string& flag) {
     Setting setting = parse_flag(key, text, flag);
@@ -206,6 +214,7 @@ void add_forced(const GridFlags& flags, Grid& grid) {
           offload);
 }
 
+// Returns the product of the flags. The model is outermost, the batch innermost.
 Block block_of(const GridFlags& flags) {
   FlagBlock block;
   if (flags.models.empty())
@@ -221,6 +230,7 @@ Block block_of(const GridFlags& flags) {
   block.add("activation_checkpointing", checkpointing(flags.checkpointing),
             "--activation_checkpointing");
   block.add("microbatch_size", flags.microbatch_sizes, "--microbatch_size");
+  // "--axis seed=1,2,3" is an axis of three values.
   for (const std::string& text : flags.axes) {
     const auto [key, list] = key_and_value(text, "--axis");
     std::vector<std::string> values;

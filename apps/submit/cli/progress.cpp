@@ -2,12 +2,12 @@
 #include "apps/submit/cli/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
 
 #include "lib/base/clock.h"
+#include "lib/base/terminal.h"
 #include "lib/base/text.h"
 
 namespace tessera::apps {
@@ -15,12 +15,6 @@ namespace tessera::apps {
 namespace {
 
 constexpr double kRefresh_s = 0.2;
-
-std::size_t columns(std::FILE* stream) {
-  winsize size{};
-  const bool known = ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 20;
-  return known ? size.ws_col : 80;
-}
 
 }  // namespace
 
@@ -55,12 +49,12 @@ void ProgressLine::clear() {
 
 void ProgressLine::show(const submit::Progress& progress) {
   if (!is_time()) return;
-  rewrite(progress_text(progress, last_s_ - start_s_, columns(stream_) - 1));
+  rewrite(progress_text(progress, last_s_ - start_s_, terminal_width(stream_) - 1));
 }
 
 void ProgressLine::waiting(const std::string& text) {
   if (!is_time()) return;
-  rewrite(text.substr(0, columns(stream_) - 1));
+  rewrite(text.substr(0, terminal_width(stream_) - 1));
 }
 
 bool ProgressLine::is_time() {

@@ -23,6 +23,7 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/process.h"
+#include "lib/base/text.h"
 #include "lib/cluster/outcome.h"
 #include "lib/ledger/lock.h"
 #include "lib/ledger/state.h"
@@ -103,8 +104,7 @@ bool print_status(const std::string& project, const fs::path& project_dir,
     if (counts[state] > 0)
       line += fmt::format("{}{} {}", line.empty() ? "" : ", ", counts[state], name);
   }
-  fmt::print("{}: {} run{}: {}", project, status.runs.size(), status.runs.size() == 1 ? "" : "s",
-             line);
+  fmt::print("{}: {}: {}", project, counted(status.runs.size(), "run"), line);
   if (status.dropped > 0) fmt::print("; {} dropped when planned", status.dropped);
   fmt::print("\n");
   bool hidden = false;
@@ -125,6 +125,7 @@ bool print_status(const std::string& project, const fs::path& project_dir,
          counts[runlog::Status::running] + counts[runlog::Status::pending] == 0;
 }
 
+// Prints the status once or, with --watch, until all runs have ended.
 int run_status(const StatusRequest& request) {
   const VerbTarget target = target_of(request, "submit status");
   if (!target.runs.empty()) {
@@ -140,6 +141,7 @@ int run_status(const StatusRequest& request) {
     if (request.watch && terminal) fmt::print("\x1b[H\x1b[2J");
     const bool ended = print_status(project, project_dir, status, request.all_rows);
     if (!request.watch || ended) return 0;
+    // No cluster is asked more often than it allows.
     double pause_s = 2;
     for (const submit::RunStatus& run : status.runs) {
       if (run.status != runlog::Status::running && run.status != runlog::Status::pending) continue;
@@ -176,6 +178,7 @@ void note(const std::string& text) {
   fmt::print(stderr, "submit: {}\n", text);
 }
 
+// Writes to stdout at once. Error(io) if that fails.
 void print_bytes(std::string_view bytes) {
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() &&
                        std::fflush(stdout) == 0;
@@ -197,10 +200,7 @@ submit::RunOutput choose(const LogsRequest& request, const fs::path& project_dir
   }
 }
 
-std::string count(std::size_t number, const char* what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
-
+// Prints the output of one run, on stdout. Remarks go to stderr.
 int run_logs(const LogsRequest& request) {
   const VerbTarget target = target_of(request, "submit logs");
   if (target.runs.size() > 1)
@@ -234,6 +234,7 @@ int run_rerun(const RerunRequest& request) {
   const fs::path workspace = ledger::resolve_workspace(project, request.workspace);
   submit::Rerun rerun = submit::rerun_of(workspace / project, target.runs);
   jobs::Schedulers schedulers(workspace / project, user_name());
+  // The named runs become a plan, each on the cluster of its point.
   Plan plan;
   plan.project = project;
   plan.expansion = std::move(rerun.plan);
@@ -245,10 +246,12 @@ int run_rerun(const RerunRequest& request) {
     if (scheduler == nullptr) throw Error(ExitCode::refused, name, schedulers.why_not(name));
     plan.clusters.emplace(name, scheduler->cluster());
   }
+  // If the trainer cannot run one of them, none is started.
   find_capabilities(plan);
   drop_incapable(plan, Judged::there);
   if (!plan.expansion.dropped.empty())
     throw Error(ExitCode::refused, "submit rerun", plan.expansion.dropped.front().detail);
+  // From here on it is a submit of these runs alone.
   SubmitRequest again = request.submit;
   again.project = project;
   again.workspace = workspace.string();
@@ -267,16 +270,17 @@ int run_rebuild(const RebuildRequest& request) {
   const submit::Rebuilt rebuilt =
       submit::rebuild_ledger(project_dir, schedulers, request.break_lock, note);
   ledger::remember_project(project, workspace);
+  // What was left out goes to stderr, the result to stdout.
   for (const std::string& line : rebuilt.unreadable) note(line);
   for (const std::string& line : rebuilt.silent)
     note(fmt::format("not asked: {}; the next submit does", line));
   for (const std::string& line : rebuilt.damage)
     note(fmt::format("another user's to rebuild: {}", line));
-  fmt::print("{}: ledger made anew: {}, {}, {}", project, count(rebuilt.points, "point"),
-             count(rebuilt.runs, "run"), count(rebuilt.attempts, "attempt"));
+  fmt::print("{}: ledger made anew: {}, {}, {}", project, counted(rebuilt.points, "point"),
+             counted(rebuilt.runs, "run"), counted(rebuilt.attempts, "attempt"));
   if (rebuilt.open > 0) fmt::print(", {} not ended", rebuilt.open);
   if (rebuilt.others > 0)
-    fmt::print("; {} of other users left to theirs", count(rebuilt.others, "attempt"));
+    fmt::print("; {} of other users left to theirs", counted(rebuilt.others, "attempt"));
   fmt::print("\n");
   if (!rebuilt.kept.empty()) fmt::print("Old files: {}\n", rebuilt.kept.string());
   fmt::print(

@@ -54,8 +54,8 @@ void print_selection(const std::string& project, const std::vector<submit::Choic
       ++counts[choice.verdict];
     }
   }
-  std::string line = fmt::format("{}: {} run{}, {} to start", project, choices.size(),
-                                 choices.size() == 1 ? "" : "s", counts[submit::Verdict::start]);
+  std::string line = fmt::format("{}: {}, {} to start", project, counted(choices.size(), "run"),
+                                 counts[submit::Verdict::start]);
   const auto add = [&](int count, const std::string& what) {
     if (count > 0) line += fmt::format(", {} {}", count, what);
   };
@@ -65,7 +65,7 @@ void print_selection(const std::string& project, const std::vector<submit::Choic
   add(adopted, waits ? "running already (waited for)" : "on the cluster already");
   add(counts[submit::Verdict::others], "of another user (not touched)");
   add(counts[submit::Verdict::exhausted], "had all their attempts");
-  if (dropped > 0) line += fmt::format("; {} point{} dropped", dropped, dropped == 1 ? "" : "s");
+  if (dropped > 0) line += fmt::format("; {} dropped", counted(dropped, "point"));
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }
@@ -74,9 +74,8 @@ void print_selection(const std::string& project, const std::vector<submit::Choic
 std::string summary(const submit::SubmitReport& sum, const std::string& only) {
   std::string text;
   if (sum.on_cluster > 0 && sum.ok + sum.failed == 0) {
-    text = fmt::format("{} run{} handed over in {} job{}, {} on the cluster now", sum.started,
-                       sum.started == 1 ? "" : "s", sum.jobs, sum.jobs == 1 ? "" : "s",
-                       sum.on_cluster);
+    text = fmt::format("{} handed over in {}, {} on the cluster now", counted(sum.started, "run"),
+                       counted(sum.jobs, "job"), sum.on_cluster);
   } else {
     text = fmt::format("{} ok, {} not ok", sum.ok, sum.failed);
     if (sum.on_cluster > 0) text += fmt::format(", {} still on the cluster", sum.on_cluster);
@@ -99,21 +98,18 @@ std::string summary(const submit::SubmitReport& sum, const std::string& only) {
 // One line if not all that was asked for is ok now, and what to do about it.
 void require_all_ok(const submit::SubmitReport& sum, const std::string& project, bool interrupted) {
   if (sum.refused > 0) {
-    throw Error(
-        ExitCode::unreachable, "",
-        fmt::format("the cluster refused {} run{}", sum.refused, sum.refused == 1 ? "" : "s"),
-        "mend the cluster file or the plan; the same command goes on");
+    throw Error(ExitCode::unreachable, "", "the cluster refused " + counted(sum.refused, "run"),
+                "mend the cluster file or the plan; the same command goes on");
   }
   if (sum.never_start > 0 && !interrupted) {
     throw Error(
-        ExitCode::runs_failed, "",
-        fmt::format("{} run{} will never start", sum.never_start, sum.never_start == 1 ? "" : "s"),
+        ExitCode::runs_failed, "", counted(sum.never_start, "run") + " will never start",
         fmt::format("submit status {0} says why, submit cancel {0} takes them away", project));
   }
   if (sum.not_started > 0 && !interrupted) {
     throw Error(ExitCode::unreachable, "",
-                fmt::format("{} run{} not handed over: the cluster takes no more now",
-                            sum.not_started, sum.not_started == 1 ? " was" : "s were"),
+                fmt::format("{} {} not handed over: the cluster takes no more now",
+                            counted(sum.not_started, "run"), sum.not_started == 1 ? "was" : "were"),
                 "the same command goes on later; with --wait it stays until all are done");
   }
   int before = 0;
@@ -122,17 +118,17 @@ void require_all_ok(const submit::SubmitReport& sum, const std::string& project,
   if (failed > 0) {
     throw Error(
         ExitCode::runs_failed, "",
-        fmt::format("{} run{} did not end ok{}", failed, failed == 1 ? "" : "s",
+        fmt::format("{} did not end ok{}", counted(failed, "run"),
                     sum.failed > 0 ? "" : ", before"),
         fmt::format(
             "see submit status {}, or run them again with --only failed (cut short: --only all)",
             project));
   }
   if (sum.cancelled > 0) {
-    throw Error(
-        ExitCode::runs_failed, "",
-        fmt::format("{} run{} cancelled", sum.cancelled, sum.cancelled == 1 ? " was" : "s were"),
-        "the same command runs what was cancelled again");
+    throw Error(ExitCode::runs_failed, "",
+                fmt::format("{} {} cancelled", counted(sum.cancelled, "run"),
+                            sum.cancelled == 1 ? "was" : "were"),
+                "the same command runs what was cancelled again");
   }
 }
 
@@ -205,8 +201,7 @@ class Reporter {
       for (const auto& choice : choices) total_ += choice.verdict == submit::Verdict::start ? 1 : 0;
     };
     events.measuring = [this](std::int64_t threads) {
-      line_.message(fmt::format("measuring this CPU's peak with {} thread{}", threads,
-                                threads == 1 ? "" : "s"));
+      line_.message("measuring this CPU's peak with " + counted(threads, "thread"));
     };
     events.ended = [this](const std::string& run, const cluster::Outcome& outcome) {
       line_.message(fmt::format("[{:>{}}/{}] {:<10} {}{}", ++ended_, std::to_string(total_).size(),

@@ -40,12 +40,15 @@ int HandOver::runs_waiting() const {
   return runs;
 }
 
+// Returns the job that must end before the next one begins, so that at most in_flight jobs run at
+// once. Empty if there is no such limit or if this submit stays and waits itself.
 std::vector<std::string> HandOver::runs_before() const {
   const auto most = static_cast<std::size_t>(state_.options.in_flight);
   if (state_.stays || most == 0 || chain_.size() < most) return {};
   return {chain_[chain_.size() - most]};
 }
 
+// Returns the other runs on this machine; nothing if the cluster has a queue.
 std::optional<Company> HandOver::company() const {
   if (state_.scheduler.queues()) return std::nullopt;
   const int now = static_cast<int>(state_.live.size());
@@ -70,6 +73,7 @@ bool HandOver::start_next() {
     job.runs.push_back(
         state_.preparation.start_of(ref, company(), in_job_of(job, next.refs.size())));
   }
+  // Preparing may take time, for instance to measure the CPU's peak. So an interrupt is looked for.
   if (state_.interrupted) return false;
 
   jobs::LiveJob live;
@@ -83,6 +87,7 @@ bool HandOver::start_next() {
     live.job.runs.push_back({job.runs[i].run, job.runs[i].attempt, job.runs[i].run_dir});
     live.indices.push_back(i);
   }
+  // The ledger has the intent before the cluster has the job.
   ledger::Entry intent;
   intent.op = ledger::Op::intent;
   intent.cluster = state_.cluster_name();
@@ -95,6 +100,7 @@ bool HandOver::start_next() {
   return hand_over(job, live, taken);
 }
 
+// Hands the job over and acts on the answer. False: nothing more can be handed over now.
 bool HandOver::hand_over(const cluster::Job& job, jobs::LiveJob& live, const WaitingJob& taken) {
   const auto count_started = [&] {
     state_.report.started += static_cast<int>(live.refs.size());
@@ -104,6 +110,7 @@ bool HandOver::hand_over(const cluster::Job& job, jobs::LiveJob& live, const Wai
       not_before_s_ = monotonic_seconds() + 1 / state_.options.rate_per_s;
   };
   bool cluster_has_it = false;
+  // Called as soon as the cluster has the job, so that the ledger knows its id.
   const auto accepted = [&](const std::string& id) {
     cluster_has_it = true;
     for (jobs::LiveJob& known : jobs::confirmed(live, id)) {
@@ -123,6 +130,7 @@ bool HandOver::hand_over(const cluster::Job& job, jobs::LiveJob& live, const Wai
     try {
       answer = state_.scheduler.submit(job, accepted);
     } catch (const Error& error) {
+      // A submit that stays asks again later. Any other ends with the error.
       const bool may_answer_later = error.code() == ExitCode::unreachable && state_.stays &&
                                     state_.scheduler.queues() && !cluster_has_it;
       if (!may_answer_later) {
@@ -164,6 +172,7 @@ bool HandOver::hand_over(const cluster::Job& job, jobs::LiveJob& live, const Wai
           not_before_s_ = monotonic_seconds() + state_.scheduler.poll_s() * jitter();
           return false;
         }
+        // Otherwise it tries again after 1, 2, 4, ... units, and gives up in the end.
         if (tries + 1 >= kBusyTries || state_.interrupted) {
           put_back(live, taken, fmt::format("{} was busy: {}", state_.cluster_name(), answer.text));
           state_.note(fmt::format("{} takes no more now: {}", state_.cluster_name(), answer.text));
@@ -185,6 +194,8 @@ bool HandOver::hand_over(const cluster::Job& job, jobs::LiveJob& live, const Wai
   }
 }
 
+// Looks for a job whose reply was lost. It has been found, has ended, is tried again as a new
+// attempt or is given up: then true. False if it was interrupted.
 bool HandOver::look_up(const jobs::LiveJob& live, const WaitingJob& taken,
                        const std::function<void()>& started) {
   const std::vector<jobs::LiveJob> found = jobs::resolve_jobs(
@@ -236,6 +247,7 @@ void HandOver::again(const WaitingJob& taken, int replies_lost) {
   waiting_.push_front(std::move(next));
 }
 
+// Ends the attempts and puts new attempts of the same runs at the head of what waits.
 void HandOver::put_back(const jobs::LiveJob& live, const WaitingJob& taken,
                         const std::string& reason) {
   give_back(live, runlog::Status::missing, reason);

@@ -9,6 +9,7 @@
 #include "apps/submit/loop/plan_lines.h"
 #include "lib/base/error.h"
 #include "lib/base/process.h"
+#include "lib/base/text.h"
 #include "lib/cluster/outcome.h"
 #include "lib/jobs/resolve_jobs.h"
 #include "lib/ledger/state.h"
@@ -35,6 +36,7 @@ void require_ledger_of_runs(const SubmitState& state, const ledger::Contents& kn
 // was to be settled: `known` still holds.
 bool settle_what_was(SubmitState& state, const ledger::Contents& known) {
   const auto states = ledger::run_states(known);
+  // A run that ended ok and whose log is gone since counts as missing.
   const std::vector<ledger::Entry> lost = jobs::lost_results(state.project_dir, states);
   if (!lost.empty()) state.ledger.append(lost);
   state.live = jobs::live_jobs(state.project_dir, states, user_name(), state.cluster_name());
@@ -56,6 +58,7 @@ bool settle_what_was(SubmitState& state, const ledger::Contents& known) {
   return was_settled;
 }
 
+// Counts a run that is not started, by the reason.
 void count(SubmitReport& report, const Choice& choice) {
   switch (choice.verdict) {
     case Verdict::done:
@@ -100,6 +103,7 @@ std::deque<WaitingJob> select_runs(SubmitState& state, const ledger::Contents& c
   // What is run again was planned before, and by whom and when is for its own plan to say.
   if (state.options.select.named.empty())
     append_plan(state.ledger, contents, planned, plan.dropped);
+  // Decide for each planned run whether it starts.
   const auto states = ledger::run_states(contents);
   const auto choices = select(planned, states, state.options.select, user_name());
   require_named_free(choices, states, state.options.select);
@@ -111,6 +115,7 @@ std::deque<WaitingJob> select_runs(SubmitState& state, const ledger::Contents& c
   for (const jobs::LiveJob& live : state.live) adopted += static_cast<int>(live.refs.size());
   if (state.events.selected) state.events.selected(choices, adopted);
 
+  // Collect the runs that start, each as an attempt whose number is free.
   std::vector<RunToPlace> to_place;
   std::vector<ledger::RunRef> refs;
   for (const Choice& choice : choices) {
@@ -124,16 +129,17 @@ std::deque<WaitingJob> select_runs(SubmitState& state, const ledger::Contents& c
     refs.push_back(std::move(ref));
   }
   state.progress.total = static_cast<int>(refs.size()) + adopted;
+  // All runs are known now, and none has been handed over.
   require_budget(to_place, state.options.max_gpu_hours);
   if (state.scheduler.cluster().array && state.options.in_flight > 0 && to_place.size() > 1)
     state.note("no arrays: max_in_flight bounds the jobs that are there at once");
   const auto unknown =
       std::ranges::count_if(to_place, [](const RunToPlace& run) { return run.seconds <= 0; });
   if (state.options.pack_s > 0 && unknown > 0) {
-    state.note(fmt::format("{} run{} not packed: how long {} nobody can estimate; --time says it",
-                           unknown, unknown == 1 ? " is" : "s are",
-                           unknown == 1 ? "it takes" : "they take"));
+    state.note(fmt::format("{} not packed: no time estimate; give one with --time",
+                           counted(unknown, "run")));
   }
+  // Put the runs into jobs: alone, one after the other, or as arrays.
   std::deque<WaitingJob> waiting;
   for (const JobGroup& group : group_jobs(to_place, grouping_of(state.scheduler, state.options))) {
     WaitingJob& job = waiting.emplace_back();

@@ -15,6 +15,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/file.h"
 #include "lib/base/process.h"
+#include "lib/base/text.h"
 #include "lib/jobs/schedulers.h"
 #include "lib/ledger/ledger.h"
 #include "lib/ledger/lock.h"
@@ -47,9 +48,9 @@ class Submitter {
     for (const jobs::LiveJob& live : state_.live)
       state_.report.on_cluster += static_cast<int>(live.refs.size());
     if (state_.fault && state_.scheduler.queues() && state_.report.started > 0) {
-      state_.note(fmt::format("{} run{} in {} job{} were handed over before this",
-                              state_.report.started, state_.report.started == 1 ? "" : "s",
-                              state_.report.jobs, state_.report.jobs == 1 ? "" : "s"));
+      state_.note(fmt::format("{} in {} were handed over before this",
+                              counted(state_.report.started, "run"),
+                              counted(state_.report.jobs, "job")));
     }
     if (state_.fault) std::rethrow_exception(state_.fault);
     return state_.report;

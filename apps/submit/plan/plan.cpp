@@ -8,6 +8,7 @@
 #include <set>
 
 #include "lib/base/file.h"
+#include "lib/base/text.h"
 #include "lib/cluster/backends.h"
 #include "lib/point/data_path.h"
 #include "lib/point/identity.h"
@@ -16,10 +17,6 @@
 namespace tessera::apps {
 
 namespace {
-
-std::string points_text(int count) {
-  return fmt::format("{} point{}", count, count == 1 ? "" : "s");
-}
 
 // Whether the trainer beside submit is the one that the cluster's nodes start.
 bool starts_own_trainer(const cluster::Cluster& cluster) {
@@ -79,7 +76,7 @@ struct Affected {
 std::string would_drop(const Cause& cause, const Affected& affected) {
   const std::string of_gpus =
       cause.is_of_gpu ? fmt::format("gpu {}: ", fmt::join(affected.gpus, ", ")) : "";
-  return fmt::format("--RUN would drop {}: {}{}", points_text(affected.points), of_gpus,
+  return fmt::format("--RUN would drop {}: {}{}", counted(affected.points, "point"), of_gpus,
                      cause.reason);
 }
 
@@ -149,15 +146,14 @@ std::vector<std::string> run_notes(const Plan& plan) {
     if (found == plan.capabilities.end()) continue;
     const submit::Capabilities& can = found->second;
     if (each.point.threads * each.point.gpus > can.cpus) {
-      ++crowded[fmt::format("{} threads on the {} CPU{} here will wait for each other",
-                            each.point.threads * each.point.gpus, can.cpus,
-                            can.cpus == 1 ? "" : "s")];
+      ++crowded[fmt::format("{} threads on the {} here will wait for each other",
+                            each.point.threads * each.point.gpus, counted(can.cpus, "CPU"))];
     }
   }
   std::vector<std::string> notes;
   for (const auto& [cause, affected] : causes) notes.push_back(would_drop(cause, affected));
   for (const auto& [what, count] : crowded)
-    notes.push_back(fmt::format("{}: {}", points_text(count), what));
+    notes.push_back(fmt::format("{}: {}", counted(count, "point"), what));
   return notes;
 }
 
@@ -173,7 +169,7 @@ std::vector<std::string> unasked_notes(const Plan& plan) {
   for (const auto& [name, count] : unasked) {
     notes.push_back(fmt::format(
         "{}: nobody has asked the trainer on {} whether it can run {}; submit doctor -c {} does",
-        points_text(count), name, count == 1 ? "it" : "them", name));
+        counted(count, "point"), name, count == 1 ? "it" : "them", name));
   }
   return notes;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "lib/base/text.h"
 #include "lib/memory/report.h"
 #include "lib/point/memory_need.h"
 #include "lib/point/point_values.h"
@@ -63,32 +64,33 @@ std::string checkpointing_text(const Point& point) {
              : fmt::format("{} {}", kind, point.checkpointing_blocks);
 }
 
-std::string table(const Plan& plan, const Planned& each, std::size_t points) {
+std::string table(const Plan& plan, const Planned& each, std::size_t points, std::size_t width) {
   const Point& point = each.point;
   const memory::Plan planned = memory::plan(sweep::memory_config(point, microbatch_of(each)));
   const memory::Report report = memory::report(planned);
-  std::string text = fmt::format(
-      "{} s{}, {} x {}, microbatch {}, {} {} {}, checkpointing {}{}: {} point{}, {}\n", each.label,
-      point.seq_len, point.gpus, point.gpu, microbatch_of(each), to_text(point.precision),
-      to_text(point.mixed_precision), to_text(point.sharding_strategy), checkpointing_text(point),
-      point.activation_cpu_offload ? ", activations in host memory" : "", points,
-      points == 1 ? "" : "s", points == 1 ? each.id : "the first " + each.id);
+  std::string text = paragraph(
+      fmt::format("{} s{}, {} x {}, microbatch {}, {} {} {}, checkpointing {}{}: {}, {}",
+                  each.label, point.seq_len, point.gpus, point.gpu, microbatch_of(each),
+                  to_text(point.precision), to_text(point.mixed_precision),
+                  to_text(point.sharding_strategy), checkpointing_text(point),
+                  point.activation_cpu_offload ? ", activations in host memory" : "",
+                  counted(points, "point"), points == 1 ? each.id : "the first " + each.id),
+      width, 0, 2);
   const auto line = [&](std::string_view name, std::int64_t bytes, const std::string& rest = "") {
     text += fmt::format("  {:<20} {:>12}{}\n", name, gib_text(bytes), rest);
   };
   for (const memory::Report::Row& row : report.rows) line(to_text(row.use), row.bytes);
   line("gaps", report.gaps);
-  std::string room;
   std::int64_t bytes = report.device_bytes;
   if (point.gpu == "cpu") {
     line("copies for the host", report.pinned_bytes);
     bytes += report.pinned_bytes;
   }
+  line("in all, a device", bytes);
   if (const auto capacity = capacity_of(plan, point)) {
-    room = fmt::format(" of {} ({}), {} left", gib_text(capacity->bytes), capacity->text,
-                       gib_text(capacity->bytes - bytes));
+    line("device memory", capacity->bytes, fmt::format(" ({})", capacity->text));
+    line("left", capacity->bytes - bytes);
   }
-  line("in all, a device", bytes, room);
   if (point.gpu != "cpu") line("pinned, of the host", report.pinned_bytes);
   const memory::Action& peak = planned.actions[static_cast<std::size_t>(report.peak_tick)];
   text += fmt::format("  fullest in the {} of {}\n", to_text(peak.kind),
@@ -122,7 +124,7 @@ void plan_memory(Plan& plan) {
   plan.expansion.points = std::move(kept);
 }
 
-std::string memory_tables(const Plan& plan) {
+std::string memory_tables(const Plan& plan, std::size_t width) {
   struct Group {
     const Planned* first = nullptr;
     std::int64_t bytes = 0;
@@ -134,8 +136,10 @@ std::string memory_tables(const Plan& plan) {
   for (const Planned& each : plan.expansion.points) {
     const std::int64_t size = microbatch_of(each);
     if (size == sweep::kAutoMicrobatch) {
-      text += fmt::format("{} s{}, {} x {}: microbatch auto, and its memory is not known\n",
-                          each.label, each.point.seq_len, each.point.gpus, each.point.gpu);
+      text +=
+          paragraph(fmt::format("{} s{}, {} x {}: microbatch auto, and its memory is not known",
+                                each.label, each.point.seq_len, each.point.gpus, each.point.gpu),
+                    width, 0, 2);
       continue;
     }
     Group& group = groups[each.point.gpu + needs.key(each.point, size)];
@@ -147,7 +151,7 @@ std::string memory_tables(const Plan& plan) {
   std::ranges::stable_sort(sorted, std::ranges::greater{}, &Group::bytes);
   for (const Group& group : sorted) {
     if (!text.empty()) text += "\n";
-    text += table(plan, *group.first, group.points);
+    text += table(plan, *group.first, group.points, width);
   }
   return text;
 }

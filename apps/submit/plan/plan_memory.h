@@ -14,7 +14,8 @@ namespace tessera::apps {
 // not known stay as they are.
 void plan_memory(Plan& plan);
 
-// One table for each set of points that need the same, largest first.
-std::string memory_tables(const Plan& plan);
+// One table for each set of points that need the same, largest first. Lines have at most `width`
+// characters.
+std::string memory_tables(const Plan& plan, std::size_t width);
 
 }  // namespace tessera::apps

@@ -48,8 +48,8 @@ int render_plan(const SubmitRequest& request, const Plan& plan) {
     make_directories(path.parent_path());
     write_file_atomically(path, content);
   }
-  fmt::print("{} job{} in {} file{} below {}; nothing was submitted\n", jobs, jobs == 1 ? "" : "s",
-             files.size(), files.size() == 1 ? "" : "s", fs::absolute(folder).string());
+  fmt::print("{} in {} below {}; nothing was submitted\n", counted(jobs, "job"),
+             counted(files.size(), "file"), fs::absolute(folder).string());
   return 0;
 }
 
@@ -83,15 +83,15 @@ int check_plan(const SubmitRequest& request, const Plan& plan) {
         answer = fmt::format("refused: {}", error.what());
       }
       fmt::print(
-          "{}: {} job{} of {} {} on {} node{}{}: {}\n", cluster->name, jobs.size(),
-          jobs.size() == 1 ? "" : "s", job.ranks, job.gpu, job.nodes, job.nodes == 1 ? "" : "s",
+          "{}: {} of {} {} on {}{}: {}\n", cluster->name, counted(jobs.size(), "job"), job.ranks,
+          job.gpu, counted(job.nodes, "node"),
           job.time_limit_s > 0 ? ", " + duration_text(static_cast<double>(job.time_limit_s)) : "",
           answer);
     }
   }
   if (refused > 0) {
     throw Error(ExitCode::refused, "--check",
-                fmt::format("{} kind{} of job would be refused", refused, refused == 1 ? "" : "s"));
+                fmt::format("{} of job would be refused", counted(refused, "kind")));
   }
   return 0;
 }

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lib/base/terminal.h"
+#include "lib/base/text.h"
 #include "lib/point/point_values.h"
 #include "lib/schedule/recompute.h"
 
@@ -128,32 +130,17 @@ Columns columns_of(const Points& points) {
   return columns;
 }
 
-std::string line_of(const Columns& columns, const std::vector<std::string>& cells,
-                    const std::vector<std::size_t>& widths) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    line += columns[i].right ? fmt::format("{:>{}}", cells[i], widths[i])
-                             : fmt::format("{:<{}}", cells[i], widths[i]);
-    line += "  ";
+std::string rows_of(const Columns& columns, const Points& points, std::size_t width,
+                    std::size_t shown) {
+  TextTable table;
+  for (const Column& column : columns)
+    table.columns.push_back(
+        {column.title, column.right, column.title == "model" || column.title == "id"});
+  for (const sweep::Planned& point : points) {
+    auto& row = table.rows.emplace_back();
+    for (const Column& column : columns) row.push_back(column.cell(point));
   }
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line + "\n";
-}
-
-std::string rows_of(const Columns& columns, const Points& points, std::size_t count) {
-  std::vector<std::vector<std::string>> rows(1);
-  for (const Column& column : columns) rows.front().emplace_back(column.title);
-  for (std::size_t i = 0; i < count; ++i) {
-    auto& row = rows.emplace_back();
-    for (const Column& column : columns) row.push_back(column.cell(points[i]));
-  }
-  std::vector<std::size_t> widths(columns.size());
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) text += line_of(columns, row, widths);
-  return text;
+  return text_table(table, width, shown);
 }
 
 struct Count {
@@ -180,21 +167,22 @@ std::vector<Count> counts_of(const std::vector<sweep::Planned>& points, const Co
 }
 
 // "  model: 125m 54, 350m 12" for each column that varies.
-std::string axes_of(const Columns& columns, const Points& points) {
+std::string axes_of(const Columns& columns, const Points& points, std::size_t width) {
   std::string text;
   for (const Column& column : columns) {
     if (column.title == "id") continue;
     const std::vector<Count> counts = counts_of(points, column);
     if (counts.size() < 2) continue;
     if (counts.size() > kValues) {
-      text += fmt::format("  {}: {} values, {} to {}\n", column.title, counts.size(),
-                          counts.front().cell, counts.back().cell);
+      text += paragraph(fmt::format("{}: {} values, {} to {}", column.title, counts.size(),
+                                    counts.front().cell, counts.back().cell),
+                        width, 2, 4);
       continue;
     }
     std::vector<std::string> parts;
     for (const Count& count : counts)
       parts.push_back(fmt::format("{} {}", count.cell, count.points));
-    text += fmt::format("  {}: {}\n", column.title, fmt::join(parts, ", "));
+    text += paragraph(fmt::format("{}: {}", column.title, fmt::join(parts, ", ")), width, 2, 4);
   }
   return text;
 }
@@ -215,7 +203,7 @@ std::string drop_summary(const Plan& plan) {
   return fmt::format("{} dropped: {}", plan.expansion.dropped.size(), fmt::join(parts, ", "));
 }
 
-std::string drop_lines(const Plan& plan, bool all_rows) {
+std::string drop_lines(const Plan& plan, bool all_rows, std::size_t width) {
   const auto& dropped = plan.expansion.dropped;
   if (dropped.empty()) return {};
   std::string text = drop_summary(plan) + "\n";
@@ -226,8 +214,9 @@ std::string drop_lines(const Plan& plan, bool all_rows) {
     for (const auto& [key, value] : drop.values) {
       if (key != "model") values.push_back(fmt::format("{}={}", key, value));
     }
-    text += fmt::format("  {}: {} ({} {})\n", to_text(drop.reason), drop.detail, drop.label,
-                        fmt::join(values, " "));
+    text += paragraph(fmt::format("{}: {} ({} {})", to_text(drop.reason), drop.detail, drop.label,
+                                  fmt::join(values, " ")),
+                      width, 2, 4);
   }
   for (const auto& [reason, count] : shown) {
     if (count > kDropLines) {
@@ -237,24 +226,25 @@ std::string drop_lines(const Plan& plan, bool all_rows) {
   return text;
 }
 
-std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle) {
+std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle,
+                       std::size_t width) {
   const auto& points = plan.expansion.points;
   std::string text;
   if (!points.empty()) {
     const std::size_t count = all_rows ? points.size() : std::min(points.size(), kRows);
     const Columns columns = columns_of(points);
-    text += rows_of(columns, points, count);
+    text += rows_of(columns, points, width, count);
     if (count < points.size()) {
       text +=
           fmt::format("... {} more, shown with --all; points by axis:\n", points.size() - count);
-      text += axes_of(columns, points);
+      text += axes_of(columns, points, width);
     }
   }
   if (!points.empty() && !plan.expansion.dropped.empty()) text += "\n";
-  text += drop_lines(plan, all_rows);
+  text += drop_lines(plan, all_rows, width);
   if (!points.empty()) {
     text += fmt::format(
-        "\n{} point{}{} of project {}. {}\n", points.size(), points.size() == 1 ? "" : "s",
+        "\n{}{} of project {}. {}\n", counted(points.size(), "point"),
         plan.repeats > 1 ? fmt::format(" x {} repeats", plan.repeats) : "", plan.project,
         obstacle.empty() ? "Submit with --RUN." : "--RUN would refuse it: " + obstacle);
   }

@@ -8,13 +8,17 @@
 
 namespace tessera::apps {
 
-// 13 columns, and one for each other axis that varies. 40 points, then counts per axis; `all_rows`:
-// every point. Drops with their reasons at the end, then how to go on: with --RUN, or what it would
-// refuse (`obstacle`, empty if nothing).
-std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle);
+// The settings in which all points agree, then a row for each point with its model, id and the
+// settings that vary (lib/base/terminal.h). 40 points, then counts per axis; `all_rows`: every
+// point. Drops with their reasons at the end, then how to go on: with --RUN, or what it would
+// refuse
+// (`obstacle`, empty if nothing). Lines have at most `width` characters.
+std::string plan_table(const Plan& plan, bool all_rows, const std::string& obstacle,
+                       std::size_t width);
 
-// The drops by reason, a line each; the first ten of a reason unless `all_rows`. "" if none is.
-std::string drop_lines(const Plan& plan, bool all_rows);
+// The drops by reason, each a paragraph; the first ten of a reason unless `all_rows`. "" if none
+// is.
+std::string drop_lines(const Plan& plan, bool all_rows, std::size_t width);
 
 // {"points":[{"id","label","slug","microbatch" (what an automatic one
 // became),"point"}],"dropped":[{"reason","detail","label","values"}]}, one point or drop a line.

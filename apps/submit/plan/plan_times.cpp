@@ -53,7 +53,7 @@ std::function<submit::RunTime(const sweep::Planned&)> times_of(const SubmitReque
   };
 }
 
-std::string time_lines(const SubmitRequest& request, const Plan& plan) {
+std::string time_lines(const SubmitRequest& request, const Plan& plan, std::size_t width) {
   std::vector<sweep::RunTime> times;
   for (const sweep::Planned& point : plan.expansion.points) {
     if (has_limits(plan, point)) times.push_back(time_of(request, plan, point));
@@ -81,12 +81,14 @@ std::string time_lines(const SubmitRequest& request, const Plan& plan) {
   }
   std::string text;
   if (hours.limit_hours > 0) {
-    text += fmt::format("GPU-hours: {} expected", hours_text(hours.hours));
-    if (hours.unknown > 0)
-      text += fmt::format(" without {} run{} that cannot be estimated", hours.unknown,
-                          hours.unknown == 1 ? "" : "s");
-    text += fmt::format(", {} if every run takes all of its time limit.\n",
-                        hours_text(hours.limit_hours));
+    const std::string unknown =
+        hours.unknown == 0
+            ? ""
+            : fmt::format(" without {} that cannot be estimated", counted(hours.unknown, "run"));
+    text += paragraph(
+        fmt::format("GPU-hours: {} expected{}, {} if every run takes all of its time limit.",
+                    hours_text(hours.hours), unknown, hours_text(hours.limit_hours)),
+        width, 0, 2);
   }
   const auto limit = [](std::int64_t seconds) {
     return duration_text(static_cast<double>(seconds));
@@ -97,17 +99,17 @@ std::string time_lines(const SubmitRequest& request, const Plan& plan) {
   if (cut > 0)
     text +=
         fmt::format("{} of them cut by the cluster's time.max: the run may end partial.\n", cut);
-  const auto points = [](int count) {
-    return fmt::format("  {} point{}", count, count == 1 ? "" : "s");
+  const auto add_source = [&](int count, const std::string& source) {
+    text += paragraph(fmt::format("{}: {}", counted(count, "point"), source), width, 2, 4);
   };
   if (published > 0) {
     const std::string least = fmt::format("{:.1f}", 100 * least_mfu);
     const std::string most = fmt::format("{:.1f}", 100 * most_mfu);
-    text += fmt::format("{}: MFU of the nearest published row, {} %\n", points(published),
-                        least == most ? least : fmt::format("{} to {}", least, most));
+    add_source(published,
+               fmt::format("MFU of the nearest published row, {} %",
+                           least == most ? least : fmt::format("{} to {}", least, most)));
   }
-  for (const auto& [source, count] : sources)
-    text += fmt::format("{}: {}\n", points(count), source);
+  for (const auto& [source, count] : sources) add_source(count, source);
   return text;
 }
 

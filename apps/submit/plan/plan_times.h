@@ -18,8 +18,8 @@ std::function<submit::RunTime(const sweep::Planned&)> times_of(const SubmitReque
                                                                const Plan& plan,
                                                                const cluster::Cluster& cluster);
 
-// GPU-hours, limits and where the estimates come from, a few lines for people; "" if no point is on
-// such a cluster.
-std::string time_lines(const SubmitRequest& request, const Plan& plan);
+// GPU-hours, limits and where the estimates come from, a few lines for people of at most `width`
+// characters; "" if no point is on such a cluster.
+std::string time_lines(const SubmitRequest& request, const Plan& plan, std::size_t width);
 
 }  // namespace tessera::apps

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/file.h"
 #include "lib/base/process.h"
+#include "lib/base/text.h"
 
 namespace tessera::submit {
 
@@ -21,6 +22,7 @@ using Level = Finding::Level;
 
 namespace {
 
+// Returns each text in quotes, with commas between them.
 std::string quoted(const std::vector<std::string>& texts) {
   std::string result;
   for (const std::string& text : texts)
@@ -28,6 +30,7 @@ std::string quoted(const std::vector<std::string>& texts) {
   return result;
 }
 
+// Returns each name once, sorted.
 std::vector<std::string> kinds_of(std::vector<std::string> devices) {
   std::ranges::sort(devices);
   const auto same = std::ranges::unique(devices);
@@ -111,6 +114,8 @@ class Meeting {
   fs::path folder_;
 };
 
+// Examines the site, the workspace and a node for each entry of `gpus`. Every finding is reported
+// as soon as it is found.
 class Examination {
  public:
   Examination(cluster::Scheduler& scheduler, const DoctorOptions& options)
@@ -141,6 +146,7 @@ class Examination {
     add(error.code() == ExitCode::unreachable ? Level::silent : Level::mend, about, error.what());
   }
 
+  // Examines the site. False if that failed: nothing else is examined then.
   bool site() {
     try {
       cluster::SiteReport site = scheduler_.examine_site(options_.waiting);
@@ -153,6 +159,7 @@ class Examination {
     }
   }
 
+  // Makes and removes a folder in the workspace. False if that failed.
   bool workspace() {
     try {
       std::error_code ignored;
@@ -180,6 +187,7 @@ class Examination {
     return gpu.per_node * nodes > 1 && refusal(gpu, 1, 1, fault).empty();
   }
 
+  // Asks whether the scheduler would take a job of this size. Returns why not; empty if it would.
   // Tells of it, unless it is `known`.
   std::string refusal(const GpuEntry& gpu, std::int64_t ranks, std::int64_t nodes,
                       const std::string& known = {}) {
@@ -202,8 +210,7 @@ class Examination {
       std::string fault = without_place(error, name);
       if (fault == known) return fault;
       add(error.code() == ExitCode::unreachable ? Level::silent : Level::mend, gpu.name,
-          fmt::format("{} rank{} on {} node{}: {}", ranks, ranks == 1 ? "" : "s", nodes,
-                      nodes == 1 ? "" : "s", fault),
+          fmt::format("{} on {}: {}", counted(ranks, "rank"), counted(nodes, "node"), fault),
           nodes > 1
               ? "a smaller nodes, or what partition, constraint, nodelist, exclude and mem leave"
               : "");
@@ -211,6 +218,7 @@ class Examination {
     }
   }
 
+  // Asks one node of the entry by a job, and judges its answer.
   void node(const GpuEntry& gpu) {
     const std::string name = name_of(gpu.name);
     const double begin_s = monotonic_seconds();
@@ -229,6 +237,7 @@ class Examination {
         add(std::move(finding));
       remember(gpu, report);
     } catch (const Error& error) {
+      // An interrupt ends the doctor. If only the patience is over, that is a finding.
       if (options_.interrupted())
         throw Error(ExitCode::interrupted, "submit doctor", "interrupted", "its job is taken away");
       if (error.code() != ExitCode::interrupted) {
@@ -243,6 +252,7 @@ class Examination {
     }
   }
 
+  // Returns "a node for h100_80gb: 12 s, waits: Priority".
   static std::string waiting_text(const GpuEntry& gpu, const JobState& state, double waited_s) {
     std::string text = fmt::format("a node for {}: {:.0f} s", gpu.name, waited_s);
     if (state.phase == JobState::Phase::pending) text += ", waits: " + state.reason;
@@ -255,6 +265,7 @@ class Examination {
     return error.where() == place ? error.without_where() : error.what();
   }
 
+  // Remembers what the trainer on the node can do (trainers.h).
   void remember(const GpuEntry& gpu, const NodeReport& report) {
     if (!report.trainer_fault.empty()) return;
     try {
@@ -298,6 +309,7 @@ std::vector<Finding> judge_node(const GpuEntry& gpu, const NodeReport& report,
       fmt::format("{} reads and writes the workspace{}", report.node,
                   report.queue_s ? fmt::format("; {:.0f} s in the queue", *report.queue_s) : ""));
   if (gpu.name != "cpu") judge_devices(gpu, report, catalogue, findings);
+  // Without a trainer there are no capabilities to judge.
   if (!report.trainer_fault.empty()) {
     add(Level::mend, fmt::format("on {}: {}", report.node, report.trainer_fault),
         "trainer: {path: ...}, where nodes have it");

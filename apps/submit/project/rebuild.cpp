@@ -17,7 +17,6 @@
 #include "lib/base/file.h"
 #include "lib/base/process.h"
 #include "lib/base/tree.h"
-#include "lib/cluster/local/process.h"
 #include "lib/cluster/outcome.h"
 #include "lib/jobs/live_jobs.h"
 #include "lib/jobs/resolve_jobs.h"
@@ -25,7 +24,6 @@
 #include "lib/ledger/ledger.h"
 #include "lib/ledger/lock.h"
 #include "lib/point/identity.h"
-#include "lib/runlog/keys.h"
 #include "lib/runlog/reader.h"
 
 namespace tessera::submit {
@@ -48,11 +46,13 @@ struct Found {
   std::optional<cluster::Outcome> outcome;  // of its footer
 };
 
+// When a file was written, and whether this user owns it.
 struct FileStamp {
   std::string utc;
   bool mine = false;
 };
 
+// Returns nothing if there is no such file.
 std::optional<FileStamp> stamp_of(const fs::path& path) {
   struct stat file{};
   if (::stat(path.c_str(), &file) != 0) return std::nullopt;
@@ -86,12 +86,11 @@ std::optional<runlog::Log> log_of(const fs::path& run_dir, int attempt) {
   return found;
 }
 
+// Returns the point in the log's header; nothing if it has none that can be read.
 std::optional<sweep::Point> point_of(const runlog::Log& log) {
-  if (!log.header) return std::nullopt;
-  const auto point = log.header->find(runlog::keys::point);
-  if (point == log.header->end()) return std::nullopt;
+  if (log.point_json.empty()) return std::nullopt;
   try {
-    return sweep::parse_point(parse_json(point->dump(), "point"));
+    return sweep::parse_point(parse_json(log.point_json, "point"));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -107,6 +106,7 @@ Found read_attempt(const fs::path& run_dir, int attempt) {
   if (spec && (spec->run != run || spec->attempt != attempt))
     throw fmt::format("its specification is that of {} attempt {}", spec->run, spec->attempt);
 
+  // The specification tells what the attempt is. The log takes its place if it is lost.
   Found found;
   found.ref = {.run = run,
                .id = spec ? spec->id : log->origin.id,
@@ -121,6 +121,7 @@ Found read_attempt(const fs::path& run_dir, int attempt) {
   found.in_job =
       spec && spec->in_job ? *spec->in_job : sweep::InJob{.name = sweep::job_name(run, attempt)};
 
+  // Find out whose it is: the surest source comes first.
   const auto stamp = stamp_of(jobs::spec_file(run_dir, attempt));
   const auto pid = read_file_if_exists(run_dir / fmt::format("run.{}.pid", attempt));
   std::string user_of_process;
@@ -136,6 +137,7 @@ Found read_attempt(const fs::path& run_dir, int attempt) {
   }
   if (found.user.empty()) throw std::string("nothing says whose it is");
 
+  // The job is a process of some machine, or what the log has of a scheduler's job.
   if (process) {
     found.host = process->host;
     found.job = std::to_string(process->pid);
@@ -168,6 +170,7 @@ std::vector<Found> read_runs(const fs::path& project_dir, const std::string& use
                 "check the project's name and --workspace");
   }
   std::ranges::sort(folders);
+  // Read every attempt. Those of other users are only counted.
   std::vector<Found> all;
   for (const fs::path& folder : folders) {
     const std::string run = folder.filename().string();
@@ -212,11 +215,13 @@ std::vector<ledger::Entry> plan_entries(const std::vector<Found>& attempts) {
   return entries;
 }
 
+// Returns the intent of each job and, for each of its runs, what is known: accepted, final.
 std::vector<ledger::Entry> job_entries(const std::vector<Found>& attempts) {
   struct OfJob {
     std::string since_utc;
     std::vector<const Found*> runs;
   };
+  // Group the attempts by cluster and job name, in the order of their hand-over.
   std::vector<OfJob> jobs;
   std::map<std::pair<std::string, std::string>, std::size_t> known;  // cluster and name
   for (const Found& found : attempts) {
@@ -234,6 +239,7 @@ std::vector<ledger::Entry> job_entries(const std::vector<Found>& attempts) {
     intent.cluster = job.runs.front()->point.cluster;
     intent.name = job.runs.front()->in_job.name;
     intent.array = job.runs.front()->in_job.array;
+    // Places are written only if they are not 0, 1, 2, ...
     bool in_order = true;
     for (const Found* run : job.runs) {
       in_order = in_order && run->in_job.index == intent.runs.size();
@@ -272,6 +278,7 @@ std::string compact(std::string utc) {
   return utc;
 }
 
+// Links or copies a file into the folder. Error(io).
 void keep_copy(const fs::path& file, const fs::path& folder) {
   make_directories(folder);
   const fs::path copy = folder / file.filename();
@@ -291,10 +298,12 @@ void replace_ledger(const fs::path& project_dir, const std::string& user,
   const fs::path own = fmt::format("{}@{}.jsonl", user, host_name());
   std::error_code ignored;
   fs::remove_all(stage, ignored);
+  // Write the new ledger aside.
   {
     ledger::Ledger fresh(stage, user, host_name());
     fresh.append(entries);
   }
+  // Keep this user's old files, of all hosts.
   std::vector<fs::path> old;
   make_directories(folder);
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -303,6 +312,7 @@ void replace_ledger(const fs::path& project_dir, const std::string& user,
   }
   if (!old.empty()) result.kept = state / ("ledger-" + compact(utc_now()));
   for (const fs::path& file : old) keep_copy(file, result.kept);
+  // One rename puts the new file in place. The files of other hosts go after it.
   const fs::path fresh_file = stage / ".tessera/ledger" / own;
   if (::rename(fresh_file.c_str(), (folder / own).c_str()) != 0)
     throw_errno(folder / own, "cannot be written", errno);
@@ -313,6 +323,8 @@ void replace_ledger(const fs::path& project_dir, const std::string& user,
   fs::remove_all(stage, ignored);
 }
 
+// Asks the clusters about the runs without an end and writes down what they say. Counts what stays
+// open. A cluster that does not answer is added to result.silent.
 void settle_all(const fs::path& project_dir, jobs::Schedulers& schedulers, const std::string& user,
                 const std::function<void(const std::string&)>& note, Rebuilt& result) {
   const auto states = ledger::run_states(ledger::read_ledger(project_dir));
@@ -368,6 +380,7 @@ Rebuilt rebuild_ledger(const fs::path& project_dir, jobs::Schedulers& schedulers
   for (const Found& found : attempts) runs.insert(found.ref.run);
   result.runs = runs.size();
   result.attempts = attempts.size();
+  // Until here an error leaves the ledger as it was.
   replace_ledger(project_dir, user, entries, result);
   for (const ledger::Damage& damage : ledger::read_ledger(project_dir).damage)
     result.damage.push_back(fmt::format("{}: {}", damage.where, damage.what));

@@ -30,11 +30,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Seconds between two looks at the files.
 constexpr double kFollow_s = 0.1;
 constexpr double kLeastPause_s = 0.5;  // between two questions to a cluster
 // Between the footer and the last word for people, where the cluster tells the end later.
 constexpr double kLastWords_s = 1;
 
+// Returns the scheduler of a cluster. Error(unreachable) says why there is none.
 cluster::Scheduler& scheduler_of(jobs::Schedulers& schedulers, const std::string& name) {
   if (cluster::Scheduler* scheduler = schedulers.find(name)) return *scheduler;
   throw Error(ExitCode::unreachable, name, schedulers.why_not(name));
@@ -45,6 +47,7 @@ std::vector<fs::path> files_of(jobs::Schedulers& schedulers, const RunOutput& ou
       .outputs({.run = output.run, .attempt = output.attempt, .run_dir = output.run_dir});
 }
 
+// Returns whether a file of the attempt holds anything.
 bool has_output(jobs::Schedulers& schedulers, const RunOutput& output) {
   return std::ranges::any_of(files_of(schedulers, output), [](const fs::path& file) {
     std::error_code fault;
@@ -75,6 +78,7 @@ RunOutput newest_output(const fs::path& project_dir, jobs::Schedulers& scheduler
     output.why = "the only one that runs";
     return output;
   }
+  // No run or several run: take the newest hand-over that has output.
   struct Started {
     std::string since_utc;
     RunOutput output;
@@ -98,6 +102,7 @@ RunOutput newest_output(const fs::path& project_dir, jobs::Schedulers& scheduler
               "submit status tells where they stand");
 }
 
+// Throws Error(empty) with the status of the attempt and the earlier attempts that have output.
 [[noreturn]] void throw_no_output(const fs::path& project_dir, jobs::Schedulers& schedulers,
                                   const RunOutput& output) {
   std::string what = fmt::format("attempt {} has no output", output.attempt);
@@ -130,6 +135,7 @@ bool has_ended(const fs::path& project_dir, cluster::Scheduler& scheduler, const
   const auto is_it = [&](const ledger::RunRef& ref) {
     return ref.run == output.run && ref.attempt == output.attempt;
   };
+  // The ledger knows no end, so ask the cluster about the job of the attempt.
   for (const jobs::LiveJob& live :
        jobs::live_jobs(project_dir, states, attempt->user, output.cluster)) {
     if (std::ranges::none_of(live.refs, is_it)) continue;
@@ -168,6 +174,7 @@ RunOutput choose_output(const fs::path& project_dir, jobs::Schedulers& scheduler
   } else {
     output.run = jobs::find_run(text, jobs::known_runs(contents), project_dir.filename().string());
   }
+  // The run is known. Find the attempt that was asked for, or the newest.
   const auto found = states.find(output.run);
   if (found == states.end() || found->second.attempts.empty())
     throw Error(ExitCode::empty, output.run, "was never started", "submit its sweep with --RUN");
@@ -215,6 +222,7 @@ bool OutputPrinter::print_new(std::span<const fs::path> files) {
     if (::fstat(file.get(), &now) != 0) throw_errno(path, "cannot be read", errno);
     if (now.st_size == 0) continue;
     Seen& seen = seen_[path];
+    // Another inode, or fewer bytes than were printed: the file begins anew.
     const bool same = seen.device == now.st_dev && seen.inode == now.st_ino;
     if (!same || now.st_size < seen.printed)
       seen = {.device = now.st_dev, .inode = now.st_ino, .printed = 0};
@@ -249,6 +257,7 @@ void follow_output(const fs::path& project_dir, jobs::Schedulers& schedulers,
     if (!silent) note(text);
     silent = true;
   };
+  // The files are read often and the cluster is asked seldom. A footer is reason to ask at once.
   double next_question_s = monotonic_seconds();
   std::optional<double> footer_s;
   bool over = false;

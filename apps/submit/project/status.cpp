@@ -26,6 +26,7 @@ using runlog::Status;
 
 namespace {
 
+// Returns the project's ledger. Error(empty) if nothing was submitted.
 ledger::Contents require_ledger(const fs::path& project_dir) {
   ledger::Contents contents = ledger::read_ledger(project_dir);
   if (contents.entries.empty() && contents.damage.empty()) {
@@ -35,6 +36,7 @@ ledger::Contents require_ledger(const fs::path& project_dir) {
   return contents;
 }
 
+// Throws Error(empty) that suggests the nearest name of a run.
 [[noreturn]] void throw_unknown_run(const std::string& run, const fs::path& project_dir,
                                     const std::map<std::string, ledger::RunState>& states) {
   std::vector<std::string> known;
@@ -95,6 +97,7 @@ ProjectStatus project_status(const fs::path& project_dir, jobs::Schedulers& sche
   append(jobs::lost_results(project_dir, before));
   const auto states = ledger::run_states(contents);
 
+  // Every planned run has a line, in the order of the plans.
   std::vector<std::string> order;
   std::map<std::string, RunStatus> by_run;
   for (const ledger::Entry& entry : contents.entries) {
@@ -110,9 +113,11 @@ ProjectStatus project_status(const fs::path& project_dir, jobs::Schedulers& sche
   }
   for (const std::string& run : order) {
     RunStatus status = by_run.at(run);
+    // A run without an attempt stays `missing`.
     const auto found = states.find(run);
     if (found != states.end()) {
       const ledger::RunState& state = found->second;
+      // An attempt that has not ended decides; if there is none, the one that speaks for the run.
       const auto open = std::ranges::find_if(
           state.attempts, [](const auto& a) { return a.last != ledger::Op::final; });
       const ledger::AttemptState& attempt =
@@ -150,6 +155,7 @@ Cancellation cancel_runs(const fs::path& project_dir, jobs::Schedulers& schedule
   };
   const std::string user = user_name();
   const jobs::ClusterAnswers asked = jobs::query_clusters(project_dir, states, schedulers, true);
+  // Refuse what cannot be cancelled before anything is told to end.
   for (const std::string& run : runs) {
     const auto open = asked.open.find(run);
     if (open == asked.open.end()) continue;
@@ -162,6 +168,7 @@ Cancellation cancel_runs(const fs::path& project_dir, jobs::Schedulers& schedule
   }
   if (!asked.silent.empty())
     throw Error(ExitCode::unreachable, "", asked.silent.front(), "nothing was cancelled");
+  // A job ends as a whole, so all its open runs must be named.
   std::vector<jobs::LiveJob> to_tell;
   for (const jobs::LiveJob& live : asked.live) {
     const bool mine = states.at(live.refs.front().run).attempts.back().user == user;
@@ -178,6 +185,7 @@ Cancellation cancel_runs(const fs::path& project_dir, jobs::Schedulers& schedule
     }
     to_tell.push_back(live);
   }
+  // A submit at work would start more runs. Only this user's own can be told to stop.
   Cancellation result;
   const auto holder = ledger::lock_holder(project_dir);
   if (runs.empty() && holder) {
@@ -198,6 +206,7 @@ Cancellation cancel_runs(const fs::path& project_dir, jobs::Schedulers& schedule
   }
   ledger::Ledger ledger(project_dir, user, host_name(),
                         lock ? ledger::Tail::mend : ledger::Tail::trust);
+  // The ledger has the cancel before any signal is sent.
   for (const jobs::LiveJob& live : to_tell) {
     ledger::Entry entry;
     entry.op = ledger::Op::cancel;

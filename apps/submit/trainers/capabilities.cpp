@@ -24,8 +24,8 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
 }
 
 template <class T>
-Lack of_setting(std::string_view field, const T& value, std::string why) {
-  return {.what = fmt::format("{} {}", field, value), .why = std::move(why)};
+Lack of_setting(std::string_view field, const T& value, const std::string& why) {
+  return {.what = fmt::format("{} {}", field, value), .why = why};
 }
 
 Lack of_gpu(const sweep::Point& point, std::string why) {

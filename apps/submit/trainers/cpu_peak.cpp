@@ -7,6 +7,7 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/numbers.h"
+#include "lib/base/text.h"
 #include "lib/base/tree.h"
 #include "lib/ledger/state.h"
 
@@ -44,10 +45,9 @@ std::optional<sweep::Peak> cpu_peak(const std::filesystem::path& trainer, const 
                                     const std::atomic<bool>& interrupted) {
   const ledger::CpuPeakKey key = key_of(can, threads);
   if (const auto tflops = ledger::cached_cpu_peak(key)) {
-    return sweep::Peak{
-        .tflops = *tflops,
-        .source = fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s"),
-        .disturbed = {}};
+    return sweep::Peak{.tflops = *tflops,
+                       .source = "measured: f32 GEMM, " + counted(threads, "thread"),
+                       .disturbed = {}};
   }
   measuring();
   // On a machine that is busy for a moment, another try may be undisturbed.

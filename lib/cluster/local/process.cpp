@@ -16,33 +16,13 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/base/spawn.h"
 
 namespace tessera::cluster {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-// "NAME=value" of the submitter's environment without `unset` and with `changes` on top.
-std::vector<std::string> environment(const std::map<std::string, std::string>& changes,
-                                     const std::vector<std::string>& unset) {
-  std::vector<std::string> variables;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const std::string name(text.substr(0, text.find('=')));
-    if (!changes.contains(name) && std::ranges::find(unset, name) == unset.end())
-      variables.emplace_back(text);
-  }
-  for (const auto& [name, value] : changes) variables.push_back(fmt::format("{}={}", name, value));
-  return variables;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
 
 fs::path pid_file(const fs::path& run_dir, int attempt) {
   return run_dir / fmt::format("run.{}.pid", attempt);
@@ -103,9 +83,9 @@ ProcessRef start_local(const LocalStart& start,
   std::vector<std::string> arguments{start.trainer.string()};
   if (start.ranks > 1) arguments.insert(arguments.end(), {"--nproc", std::to_string(start.ranks)});
   arguments.insert(arguments.end(), {"--spec", spec.string()});
-  std::vector<std::string> variables = environment(start.env, start.unset);
-  const auto argument_pointers = pointers(arguments);
-  const auto variable_pointers = pointers(variables);
+  std::vector<std::string> variables = environment_with(start.env, start.unset);
+  const auto argument_pointers = exec_pointers(arguments);
+  const auto variable_pointers = exec_pointers(variables);
   const pid_t child = ::fork();
   if (child < 0) throw_errno(start.trainer, "no process can be made", errno);
   if (child == 0) {

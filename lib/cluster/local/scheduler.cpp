@@ -17,6 +17,7 @@
 #include "lib/base/command.h"
 #include "lib/base/error.h"
 #include "lib/base/file.h"
+#include "lib/base/spawn.h"
 #include "lib/cluster/local/gpus.h"
 #include "lib/cluster/local/process.h"
 #include "lib/cluster/node_probe.h"
@@ -226,7 +227,7 @@ class LocalScheduler final : public Scheduler {
     if (child.exit_code) return true;
     int status = 0;
     if (::waitpid(child.process.pid, &status, WNOHANG) != child.process.pid) return false;
-    child.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    child.exit_code = exit_code_in(status);
     return true;
   }
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "lib/base/error.h"
+#include "lib/base/text.h"
 #include "lib/cluster/slurm/scheduler.h"
 #include "lib/cluster/slurm/site.h"
 #include "lib/cluster/slurm/template.h"
@@ -23,8 +24,8 @@ ClusterTemplate template_of_site(const hardware::Catalogue& catalogue,
   ClusterTemplate result;
   result.yaml = std::move(made.yaml);
   result.about =
-      fmt::format("partition {} of {}, {} node{}, {}", made.partition,
-                  site.name.empty() ? "Slurm" : site.name, made.nodes, made.nodes == 1 ? "" : "s",
+      fmt::format("partition {} of {}, {}, {}", made.partition,
+                  site.name.empty() ? "Slurm" : site.name, counted(made.nodes, "node"),
                   made.gpus.empty() ? "no GPU set" : fmt::format("{}", fmt::join(made.gpus, ", ")));
   if (!made.open.empty()) {
     result.notes.push_back(

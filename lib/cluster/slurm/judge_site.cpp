@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "lib/base/text.h"
 #include "lib/cluster/slurm/job.h"
 
 namespace tessera::cluster {
@@ -16,19 +17,18 @@ namespace {
 
 using Level = Finding::Level;
 
+// Returns "debug, gpu"; "none" if there are no names.
 std::string one_of(const std::set<std::string>& names) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string times_text(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
+// Returns whether jobs cannot use the nodes: they are down, drained, failed or in maintenance.
 bool is_down(const SlurmNodes& nodes) {
   return nodes.state.starts_with("down") || nodes.state.starts_with("drain") ||
          nodes.state.starts_with("fail") || nodes.state.starts_with("maint");
 }
 
+// Compares one cluster file with its site and collects the findings.
 class SiteJudge {
  public:
   SiteJudge(const Cluster& cluster, const SlurmSite& site) : cluster_(cluster), site_(site) {}
@@ -36,6 +36,7 @@ class SiteJudge {
   std::vector<Finding> findings() {
     version();
     account();
+    // Without a partition there are no nodes to compare the entries with.
     if (!partition()) return std::move(findings_);
     for (const GpuEntry& gpu : cluster_.gpus) {
       if (gpu.name == "cpu") {
@@ -57,6 +58,7 @@ class SiteJudge {
                          .fix = std::move(fix)});
   }
 
+  // Notes a Slurm that is older than the tested versions, and a site without accounting.
   void version() {
     constexpr std::string_view kOldestTested = "22.05";
     const std::string text = fmt::format("Slurm {}{}", site_.version,
@@ -75,6 +77,7 @@ class SiteJudge {
     }
   }
 
+  // Checks account and QOS against those of this user. An empty list means that Slurm does not say.
   void account() {
     const auto known = [&](const char* key, const std::string& value,
                            const std::vector<std::string>& names) {
@@ -103,6 +106,7 @@ class SiteJudge {
       add(Level::mend, "partition", fmt::format("there is no '{}'", name),
           fmt::format("slurm.partition: one of {}", one_of(names)));
     }
+    // Jobs may go to all nodes of the named partitions, otherwise to those of the default one.
     std::set<std::string> chosen;
     for (const SlurmNodes& nodes : site_.nodes) {
       const bool is_chosen = wanted.empty()
@@ -124,17 +128,19 @@ class SiteJudge {
     for (const SlurmNodes* nodes : nodes_) {
       all += nodes->nodes;
       if (is_down(*nodes)) down += nodes->nodes;
+      // A partition that is not up is reported once, whatever kinds of nodes it has.
       if (!nodes->is_up && chosen.erase(nodes->partition) > 0)
         add(Level::mend, "partition", fmt::format("{} takes no jobs now", nodes->partition),
             "another partition, or ask those who run it");
     }
     const std::string text = fmt::format(
-        "{}: {}{}", wanted.empty() ? nodes_.front()->partition : named, times_text(all, "node"),
+        "{}: {}{}", wanted.empty() ? nodes_.front()->partition : named, counted(all, "node"),
         down > 0 ? fmt::format(", {} of them not to be used now", down) : "");
     add(down > 0 ? Level::note : Level::ok, "partition", text);
     return true;
   }
 
+  // Returns whether each of the nodes has at least the wanted count. An empty type fits any type.
   static bool has_gres(const SlurmNodes& nodes, const SlurmGres& wanted) {
     return std::ranges::any_of(nodes.gres, [&](const SlurmGres& gres) {
       return gres.name == wanted.name && (wanted.type.empty() || gres.type == wanted.type) &&
@@ -142,13 +148,16 @@ class SiteJudge {
     });
   }
 
+  // Checks an entry of GPUs: whether nodes have that gres, enough of it, the feature and the CPUs.
   void gpus(const GpuEntry& gpu) {
+    // "gpu:h100" is a name and a type. A name alone takes GPUs of any type.
     SlurmGres wanted{.name = "gpu", .count = gpu.per_node};
     if (const std::string what = gpu.gres.empty() ? "gpu" : gpu.gres; gpu.request != "none") {
       const std::size_t colon = what.find(':');
       wanted.name = what.substr(0, colon);
       if (colon != std::string::npos) wanted.type = what.substr(colon + 1);
     }
+    // Count the nodes that a job of this entry could start on.
     std::int64_t fitting = 0;
     std::int64_t most = 0;
     std::int64_t fewest_cpus = 0;
@@ -168,6 +177,7 @@ class SiteJudge {
       fitting += nodes->nodes;
       if (fewest_cpus == 0 || nodes->cpus < fewest_cpus) fewest_cpus = nodes->cpus;
     }
+    // Report the first obstacle. CPUs are compared only if some nodes fit.
     if (gpu.request != "none" && most == 0) {
       add(Level::mend, gpu.name,
           fmt::format("no node of the partition has gres {}{}{}", wanted.name,
@@ -219,18 +229,20 @@ class SiteJudge {
     });
   }
 
+  // Compares the entry's `nodes` with the nodes that fit. 0 means that the file does not say.
   void fits(const GpuEntry& gpu, std::int64_t nodes) {
     if (gpu.nodes > nodes) {
       add(Level::mend, gpu.name, fmt::format("nodes is {}, the partition has {}", gpu.nodes, nodes),
           fmt::format("nodes: {}", nodes));
     } else {
       add(Level::ok, gpu.name,
-          fmt::format("{} with {} each{}", times_text(nodes, "node"),
-                      times_text(gpu.per_node, gpu.name == "cpu" ? "rank" : "GPU"),
+          fmt::format("{} with {} each{}", counted(nodes, "node"),
+                      counted(gpu.per_node, gpu.name == "cpu" ? "rank" : "GPU"),
                       gpu.nodes == 0 ? "; nodes is not said: no point is too large" : ""));
     }
   }
 
+  // Checks an entry of CPUs. Its per_node counts ranks, and each rank needs a CPU.
   void cpus(const GpuEntry& gpu) {
     std::int64_t all = 0;
     std::int64_t most = 0;
@@ -247,7 +259,9 @@ class SiteJudge {
     }
   }
 
+  // Compares times, memory and numbers of jobs with the limits of the site.
   void limits() {
+    // The longest time limit of the partitions; nothing if one of them has no limit.
     std::optional<std::int64_t> longest = 0;
     for (const SlurmNodes* nodes : nodes_) {
       if (longest && (!nodes->max_time_s || *nodes->max_time_s > *longest))

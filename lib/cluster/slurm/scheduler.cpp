@@ -18,7 +18,6 @@
 #include "lib/cluster/slurm/commands.h"
 #include "lib/cluster/slurm/judge_site.h"
 #include "lib/cluster/slurm/probe.h"
-#include "lib/cluster/slurm/probe_wait.h"
 #include "lib/cluster/slurm/records.h"
 #include "lib/cluster/slurm/script.h"
 #include "lib/cluster/slurm/state.h"
@@ -51,6 +50,7 @@ JobState together(const std::vector<JobState>& states) {
   return state;
 }
 
+// Returns whether one of the files says in its last 16 KiB that Slurm ended the job for its memory.
 bool output_says_over_memory(const std::vector<fs::path>& outputs) {
   constexpr std::streamoff kTail = 16384;
   return std::ranges::any_of(outputs, [](const fs::path& path) {
@@ -61,6 +61,7 @@ bool output_says_over_memory(const std::vector<fs::path>& outputs) {
   });
 }
 
+// Implements Scheduler (lib/cluster/scheduler.h) by Slurm's commands.
 class SlurmScheduler final : public Scheduler {
  public:
   SlurmScheduler(Cluster cluster, SlurmOptions options)
@@ -87,12 +88,14 @@ class SlurmScheduler final : public Scheduler {
 
   Submission submit(const Job& job, const Accepted& accepted) override {
     const std::map<fs::path, std::string> files = render(job);
+    // An attempt's files are never overwritten.
     for (const auto& [path, text] : files) {
       if (fs::exists(path))
         throw Error(ExitCode::conflict, path.string(), "this attempt is there already");
     }
     for (const RunStart& run : job.runs) make_directories(run.run_dir);
     for (const auto& [path, text] : files) write_file_atomically(path, text);
+    // sbatch is called once: a second call could start the job twice.
     const CommandResult result = run({"sbatch", "--parsable", slurm_script_path(job).string()});
     Submission submission;
     try {
@@ -138,6 +141,7 @@ class SlurmScheduler final : public Scheduler {
     write_file_atomically(question.folder / "question", token);
     write_file_atomically(script, probe_script(cluster_, job, question.folder, script_options()));
     OpenJob open{.name = job.name, .since_utc = utc_now()};
+    // The job writes its answer into the folder of the question.
     const Submission submission = parse_sbatch(run({"sbatch", "--parsable", script.string()}));
     open.job = submission.job;
     try {
@@ -147,6 +151,7 @@ class SlurmScheduler final : public Scheduler {
         throw Error(ExitCode::unreachable, "sbatch", submission.text);
       throw Error(ExitCode::refused, "sbatch", submission.text);
     } catch (const Error&) {
+      // Nobody waits for the job any more.
       end_quietly(open);
       throw;
     }
@@ -161,6 +166,7 @@ class SlurmScheduler final : public Scheduler {
 
   std::vector<JobState> query(std::span<const OpenJob> jobs) override {
     if (jobs.empty()) return {};
+    // Ask the queue first: the accounts lag behind it.
     const SlurmRecords queue = ask_queue();
     Accounts accounts;
     std::vector<std::vector<Seen>> seen;
@@ -171,6 +177,7 @@ class SlurmScheduler final : public Scheduler {
       is_missing = is_missing || seen.back().empty();
       is_vague = is_vague || (std::ranges::any_of(seen.back(), is_vague_in_queue) && !noted(job));
     }
+    // Ask the accounts only about what the queue does not know or cannot say.
     if (is_missing || is_vague) {
       accounts = ask_accounts(jobs, is_missing);
       for (std::size_t i = 0; i < jobs.size(); ++i)
@@ -250,6 +257,7 @@ class SlurmScheduler final : public Scheduler {
 
   std::string script(const Job& job) const { return slurm_script(cluster_, job, script_options()); }
 
+  // Cancels a job whose answer nobody needs. Errors are ignored.
   void end_quietly(const OpenJob& open) {
     try {
       cancel({&open, 1});
@@ -258,6 +266,7 @@ class SlurmScheduler final : public Scheduler {
     }
   }
 
+  // Removes the files of a job that the cluster has not got.
   static void remove(const std::map<fs::path, std::string>& files) {
     for (const auto& [path, text] : files) {
       std::error_code ignored;
@@ -265,6 +274,7 @@ class SlurmScheduler final : public Scheduler {
     }
   }
 
+  // Returns this user's jobs in the queue. Error(unreachable).
   SlurmRecords ask_queue() const {
     const CommandResult result =
         run({"squeue", "--noheader", "--array", "--states=all", "--user=" + user_,
@@ -286,6 +296,8 @@ class SlurmScheduler final : public Scheduler {
     return {.are_kept = true};
   }
 
+  // Finds the job by its id. A job that was never confirmed has none and is looked up by name: the
+  // accounts count then only if the queue has no job of that name.
   static std::vector<Seen> look_up(const OpenJob& job, const SlurmRecords& queue,
                                    const SlurmRecords& accounts) {
     std::vector<Seen> seen;
@@ -302,6 +314,7 @@ class SlurmScheduler final : public Scheduler {
     return seen;
   }
 
+  // Returns the job's state from its records. A job without records is absent.
   JobState state_of(const OpenJob& job, const std::vector<Seen>& seen, bool accounts_are_kept) {
     if (seen.empty()) return {};
     std::vector<JobState> each;
@@ -309,12 +322,15 @@ class SlurmScheduler final : public Scheduler {
       JobState state = slurm_state(one.queue, one.accounts);
       const bool accounts_know = one.accounts != nullptr &&
                                  slurm_state(nullptr, one.accounts).phase == JobState::Phase::ended;
+      // It has left the queue, and its end has been awaited long enough.
       if (one.queue == nullptr && !accounts_know && !is_awaited(state.job)) {
         state = {.phase = JobState::Phase::ended,
                  .job = state.job,
                  .end = Status::unknown,
                  .end_reason = "gone from the queue, and the accounts have no end of it"};
       }
+      // The queue says FAILED without an exit code: it counts as running until the accounts know
+      // more.
       if (is_vague_in_queue(one) && accounts_are_kept && !accounts_know && !noted(job) &&
           is_awaited(state.job)) {
         state = {.phase = JobState::Phase::running,
@@ -324,6 +340,7 @@ class SlurmScheduler final : public Scheduler {
       each.push_back(std::move(state));
     }
     JobState state = job.job.empty() ? together(each) : each.front();
+    // What the job's script noted outranks Slurm's word on how the script ended.
     if (const auto code = noted(job);
         code && *code != 0 && state.phase == JobState::Phase::ended && is_of_exit(state)) {
       const Outcome outcome = outcome_of_exit(*code);
@@ -367,6 +384,7 @@ class SlurmScheduler final : public Scheduler {
     }
   }
 
+  // Calls scancel. Error(refused) with its complaint, Error(unreachable) if it does not answer.
   void cancel_some(const std::vector<std::string>& words) const {
     const CommandResult result = run(words);
     if (result.exit_code == 0 && !result.timed_out) return;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/base/text.h"
 
 namespace tessera::cluster {
 
@@ -44,8 +45,8 @@ class Script {
     const char* how = job_.runs.size() == 1 ? ""
                       : job_.array          ? ", an array"
                                             : ", one after the other";
-    line("# {} run{} of {}{}. `sbatch THIS_FILE` runs {} again, as further attempts.",
-         job_.runs.size(), job_.runs.size() == 1 ? "" : "s", job_.project, how,
+    line("# {} of {}{}. `sbatch THIS_FILE` runs {} again, as further attempts.",
+         counted(job_.runs.size(), "run"), job_.project, how,
          job_.runs.size() == 1 ? "it" : "them");
     // Each element of an array writes into its own run's folder, below.
     const RunStart& first = job_.runs.front();

@@ -5,10 +5,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "lib/base/text.h"
 #include "lib/cluster/slurm/partition.h"
-#include "lib/cluster/slurm/template_text.h"
 #include "lib/hardware/gpu_type.h"
 #include "lib/sweep/duration.h"
 
@@ -16,9 +21,64 @@ namespace tessera::cluster {
 
 namespace {
 
+// The text without what would end a comment.
+std::string in_comment(std::string text) {
+  std::ranges::replace_if(text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
+  return text;
+}
+
+// A scalar that YAML reads as this text, in a block or in a flow.
+std::string yaml_text(const std::string& text) {
+  constexpr std::array<std::string_view, 9> kWords = {"null", "true", "false", "yes", "no",
+                                                      "on",   "off",  "y",     "n"};
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == '/';
+  };
+  std::string lower = text;
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  const bool begins_well = !lower.empty() && ((lower[0] >= 'a' && lower[0] <= 'z') ||
+                                              lower[0] == '/' || lower[0] == '_');
+  if (begins_well && std::ranges::all_of(text, is_plain) &&
+      std::ranges::find(kWords, lower) == kWords.end())
+    return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (byte < ' ' || byte == 0x7f) {
+      quoted += fmt::format("\\x{:02x}", byte);
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+// "a, b, c and 7 more", for a comment.
+std::string listed(std::vector<std::string> names) {
+  constexpr std::size_t kMostNames = 20;
+  const std::size_t more = names.size() > kMostNames ? names.size() - kMostNames : 0;
+  names.resize(names.size() - more);
+  return in_comment(fmt::format("{}{}", fmt::join(names, ", "),
+                                more > 0 ? fmt::format(" and {} more", more) : ""));
+}
+
+// "04:00:00", as cluster files and Slurm take it; of more than four days too.
+std::string clock_text(std::int64_t seconds) {
+  constexpr std::int64_t kMinute = 60;
+  constexpr std::int64_t kHour = 3600;
+  return fmt::format("{:02}:{:02}:{:02}", seconds / kHour, seconds / kMinute % kMinute,
+                     seconds % kMinute);
+}
+
 constexpr std::int64_t kMostOfFile = 1 << 20;  // of counts that a cluster file takes
 constexpr std::size_t kMostNames = 20;         // of partitions that are merely mentioned
 
+// Writes the file line by line into draft_.yaml. The other members of draft_ say what was set and
+// what was left open.
 class Writer {
  public:
   Writer(const SlurmSite& site, const hardware::Catalogue& catalogue,
@@ -90,12 +150,14 @@ class Writer {
     line("  # modules: [cuda/13.0]", "loaded before");
   }
 
+  // Returns the text of an entry: h100: {per_node: 8, nodes: 4, request: gres, gres: "gpu:h100"}.
   std::string entry(const std::string& name, const PartitionGpu& gpu) const {
     return fmt::format("{}: {{per_node: {}, nodes: {}, request: gres, gres: {}}}", yaml_text(name),
                        std::min(gpu.per_node, kMostOfFile), std::min(gpu.nodes, kMostOfFile),
                        yaml_text(gpu.gres()));
   }
 
+  // Writes a comment line among the entries of `gpus`.
   void note(const std::string& text) { line("  # " + in_comment(text)); }
 
   void write_gpus() {
@@ -133,6 +195,7 @@ class Writer {
         later.emplace_back(&gpu, std::move(meaning));
       }
     }
+    // These entries are comment lines: a guess would give the figures of another device.
     for (const auto& [gpu, meaning] : later) {
       draft_.open.push_back(gpu->gres());
       const std::string has = fmt::format("{} ({} a node)", gpu->gres(), gpu->per_node);
@@ -152,6 +215,7 @@ class Writer {
     }
   }
 
+  // Returns a sentence that says how a person finds out which GPU it is.
   std::string how_to_tell() const {
     return fmt::format(
         "Once it is set, `submit doctor -c {}` says what the driver calls it and whether that "
@@ -160,6 +224,7 @@ class Writer {
         choices_.name);
   }
 
+  // Writes one commented entry for each GPU that Slurm's type may mean.
   void write_candidates(const PartitionGpu& gpu, const std::string& has,
                         const hardware::GpuTypeMeaning& meaning) {
     note(fmt::format(
@@ -194,6 +259,8 @@ class Writer {
     note("  " + row);
   }
 
+  // Writes what to do with a type that fits no entry of the catalogue: similar entries, and how to
+  // describe the GPU in a catalogue file.
   void write_unknown(const PartitionGpu& gpu, const std::string& has,
                      const hardware::GpuTypeMeaning& meaning) {
     std::vector<std::string> near;
@@ -216,6 +283,7 @@ class Writer {
         "{}, describe it in a file like {} and give --gpu-catalogue FILE to each submit{}",
         near.empty() ? "To use it" : "Is it none of them", is_described_ ? "the one above" : "this",
         is_described_ ? "." : ":"));
+    // The example of a catalogue file is written once. Later GPUs refer to it.
     if (!is_described_) {
       note("  tessera_gpus: 1");
       note("  NAME: {match: [\"^WHAT THE DRIVER SAYS$\"], memory_gib: 79.6, reserve_gib: 2,");
@@ -225,11 +293,12 @@ class Writer {
     note(entry("NAME", gpu));
   }
 
+  // Writes the nodes that have fewer of these GPUs, and the features that `constraint` can name.
   void write_more_of(const PartitionGpu& gpu) {
     if (!gpu.fewer.empty()) {
       std::vector<std::string> parts;
       for (const auto& [count, nodes] : gpu.fewer)
-        parts.push_back(fmt::format("{} with {}", plural(nodes, "node"), count));
+        parts.push_back(fmt::format("{} with {}", counted(nodes, "node"), count));
       note(
           fmt::format("Not counted, for they have fewer: {}. Only runs that ask a node for as few "
                       "start there.",
@@ -239,6 +308,7 @@ class Writer {
       note(fmt::format("Features of {} for constraint: {}", gpu.gres(), listed(gpu.features)));
   }
 
+  // Writes the entry of a CPU. It has no `nodes` if the partition is not known.
   void write_cpu() {
     const std::int64_t nodes = partition_ != nullptr ? partition_->nodes : 0;
     const std::string count =
@@ -250,10 +320,12 @@ class Writer {
                   : std::string("one rank a node; its threads says --set threads=16"));
   }
 
+  // Says whether the file has named the GPUs already.
   enum class Gpus : std::uint8_t { are_known, are_news };
 
+  // Returns "4 nodes (4 of 8 gpu:h100), at most 04:00:00 a job, not up".
   static std::string size_of(const Partition& partition, Gpus gpus_are = Gpus::are_news) {
-    std::string text = plural(partition.nodes, "node");
+    std::string text = counted(partition.nodes, "node");
     std::vector<std::string> gpus;
     for (const PartitionGpu& gpu : partition.gpus)
       gpus.push_back(fmt::format("{} of {} {}", gpu.nodes, gpu.per_node, gpu.gres()));
@@ -264,6 +336,7 @@ class Writer {
     return text;
   }
 
+  // Writes the partition that is set, then at most kMostNames others as comments.
   void write_partitions() {
     if (partition_ == nullptr) {
       line("  # partition: gpu", "sinfo showed none");
@@ -306,6 +379,7 @@ class Writer {
     return {std::min(least, kMostOfFile), how};
   }
 
+  // Writes the section `slurm`: values that the site told, and examples for the rest.
   void write_slurm() {
     line("");
     line("slurm:");
@@ -337,6 +411,7 @@ class Writer {
     line("  #   ulimit -l unlimited");
   }
 
+  // Writes env, identity, time and limits.
   void write_rest() {
     line("");
     line("# env: {NCCL_IB_HCA: mlx5}",

@@ -60,6 +60,7 @@ std::optional<std::int64_t> time_of(std::string_view text) {
   return parse_integer(text);
 }
 
+// Returns the node list; empty if no node is assigned.
 std::string nodes_of(std::string_view text) {
   return text == "None assigned" || text == "(null)" ? std::string() : std::string(text);
 }
@@ -97,6 +98,8 @@ std::vector<std::string_view> trimmed_lines(std::string_view text) {
   return lines;
 }
 
+// Parses lines of kSqueueFormat:
+// "18231_4|RUNNING|None|1796020761|1796020999|10:00|kim|n[01-02]|NAME".
 std::vector<SlurmRecord> parse_squeue(std::string_view text) {
   constexpr std::size_t kFields = 9;
   std::vector<SlurmRecord> records;
@@ -118,6 +121,8 @@ std::vector<SlurmRecord> parse_squeue(std::string_view text) {
   return records;
 }
 
+// Parses lines of kSacctFormat:
+// "18231|FAILED|7:0|1796020761|1796020999|1796021599|00:10:00|kim|n01|NAME".
 std::vector<SlurmRecord> parse_sacct(std::string_view text) {
   constexpr std::size_t kFields = 10;
   std::vector<SlurmRecord> records;
@@ -151,6 +156,7 @@ SlurmFault slurm_fault(const CommandResult& result) {
     return SlurmFault::lost;
   }
   if (holds_any(text, {"accounting storage is disabled"})) return SlurmFault::no_accounting;
+  // These mean that nothing reached the controller.
   if (holds_any(text,
                 {"(connect failure)", "Connection refused", "Unable to establish configuration",
                  "Unable to process configuration file", "could not find or load slurm.conf",
@@ -160,6 +166,7 @@ SlurmFault slurm_fault(const CommandResult& result) {
                  "slurm_persist_conn_open"})) {
     return SlurmFault::unreachable;
   }
+  // The controller has answered, and takes no more for now.
   if (holds_any(text, {"SubmitJob", "MaxSubmit", "Resource temporarily unavailable",
                        "temporarily unable to accept job", "Unable to create job record, try again",
                        "standby mode", "rate limit", "Slurmctld too busy", "being reconfigured"})) {
@@ -171,12 +178,15 @@ SlurmFault slurm_fault(const CommandResult& result) {
                ? SlurmFault::refused
                : SlurmFault::busy;
   }
+  // A command that was killed, or failed without a word, may have done its work.
   constexpr int kSignalled = 128;
   if (result.exit_code > kSignalled || trimmed(text).empty()) return SlurmFault::lost;
   return SlurmFault::refused;
 }
 
 std::string slurm_complaint(const CommandResult& result) {
+  // A line of rank 3 names a cause, one of rank 2 has a prefix of Slurm's, any other has rank 1.
+  // The first line of the best rank is taken.
   std::string_view best;
   int best_rank = 0;
   for (const std::string* text : {&result.err, &result.out}) {
@@ -235,6 +245,8 @@ std::string with_dates(std::string text) {
 Submission parse_sbatch(const CommandResult& result) {
   Submission submission;
   if (result.exit_code == 0 && !result.timed_out) {
+    // The last line of the form "18231" or "18231;CLUSTER" is the id. Plugins may print other
+    // lines.
     std::vector<std::string_view> lines = trimmed_lines(result.out);
     std::ranges::reverse(lines);
     for (const std::string_view line : lines) {
@@ -246,6 +258,7 @@ Submission parse_sbatch(const CommandResult& result) {
                             : slurm_complaint({.exit_code = 0, .err = result.err});
       return submission;
     }
+    // sbatch has ended well without naming a job: the cluster may have it.
     submission.kind = Submission::Kind::lost;
     submission.text = fmt::format("sbatch named no job: {}", slurm_complaint(result));
     return submission;

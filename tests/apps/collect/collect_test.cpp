@@ -74,7 +74,10 @@ TEST_CASE("a project's results are written, named and printed") {
   holds(read_file(place / "results/tput/results.csv"), "\n7b,2048,8,h100_80gb,46.");
   const std::string markdown = read_file(place / "results/tput/results.md");
   CHECK(markdown.starts_with("# Results of tput\n"));
-  CHECK(place.run({"tput", "-p"}).out.starts_with(markdown));
+  const std::string printed = place.run({"tput", "-p"}).out;
+  holds(printed, "Precision=amp_bf16");
+  holds(printed, "\nModel    MFU    HFU ");
+  holds(printed, "\n7b     46.");
   // The same again gives the same bytes.
   const std::string csv = read_file(place / "results/tput/results.csv");
   place.run({"--project", "tput"});
@@ -269,7 +272,7 @@ TEST_CASE("MFU above 100 % cannot be read past") {
   const std::string markdown = read_file(place / "results/tput/results.md");
   holds(markdown, "| **134.");
   holds(markdown, " (!)** [^above-peak] |");
-  holds(markdown, "\n[^above-peak]: above-peak: **not a utilization**");
+  holds(markdown, "\n[^above-peak]: above-peak: not a utilization");
   holds(read_file(place / "results/tput/results.csv"), ",above-peak,");
 }
 

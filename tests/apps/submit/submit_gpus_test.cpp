@@ -132,8 +132,8 @@ TEST_CASE("an added GPU without reserve_gib has 2 GiB of reserve") {
   const auto result = submit.run(
       {"-m", "70b", "-c", "c.yaml", "--microbatch_size", "1", "--gpu-catalogue", "gpus.yaml"});
   CHECK(result.exit_code == static_cast<int>(ExitCode::empty));
-  CHECK(result.out.find(" GiB, z9 has 20.50 GiB (22.5 less a reserve of 2.0): ") !=
-        std::string::npos);
+  const std::string out = test::one_line(result.out);
+  CHECK(out.find(" GiB, z9 has 20.50 GiB (22.5 less a reserve of 2.0): ") != std::string::npos);
 }
 
 TEST_CASE("a local cluster is one node") {

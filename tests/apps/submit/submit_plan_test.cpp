@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "lib/base/tree.h"
@@ -225,14 +228,12 @@ TEST_CASE("fused_gelu is for gelu_tanh: another model's point is the same with i
   CHECK(planned.drops[0].starts_with("duplicate: same as "));
   // A table of points that all are without it does not speak of it.
   const SubmitProgram submit;
-  const auto head = [&](const std::vector<std::string>& arguments) {
-    const std::string out = submit.run(arguments).out;
-    return out.substr(0, out.find('\n'));
+  const auto has_column = [&](const std::vector<std::string>& arguments) {
+    return std::regex_search(submit.run(arguments).out, std::regex("\nmodel .* fused_gelu "));
   };
-  CHECK(head(both).find("  fused_gelu  ") != std::string::npos);
-  CHECK(head({"-m", "cpu-2m", "--seq_lens", "64", "--batch_sizes", "8", "--axis",
-              "fused_gelu=false,true"})
-            .find("fused_gelu") == std::string::npos);
+  CHECK(has_column(both));
+  CHECK_FALSE(has_column({"-m", "cpu-2m", "--seq_lens", "64", "--batch_sizes", "8", "--axis",
+                          "fused_gelu=false,true"}));
   // Nor does what is dropped of such a model, unless that is why.
   const auto json = nlohmann::json::parse(
       submit
@@ -279,27 +280,31 @@ TEST_CASE("a sweep file, another cluster, narrowed and changed from outside") {
 
 TEST_CASE("the table shows 40 points and counts the rest, --all shows all") {
   const SubmitProgram submit;
-  const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
+  // A row, or what is a block in place of a row, ends with the point's id.
+  const auto points = [](const std::string& text) {
+    const std::regex id("[0-9a-f]{12}\n");
+    return std::distance(std::sregex_iterator(text.begin(), text.end(), id), {});
+  };
   const auto some = submit.run({"--sweep", "mpt-published"});
   CHECK(some.exit_code == 0);
+  CHECK(points(some.out) == 40);
   CHECK(some.out.find("... 176 more, shown with --all; points by axis:") != std::string::npos);
   CHECK(some.out.find("\n  precision: amp_bf16 209, amp_fp8 7\n") != std::string::npos);
   CHECK(some.out.find("\n216 points of project mpt. Submit with --RUN.\nGPU-hours: ") !=
         std::string::npos);
   CHECK(some.out.ends_with(": MFU of the nearest published row, 14.4 to 64.2 %\n"));
-  CHECK(lines(some.out) < 63);
-  const auto all = submit.run({"--sweep", "mpt-published", "--all"});
-  CHECK(lines(all.out) == 1 + 216 + 2 + 3);
+  CHECK(points(submit.run({"--sweep", "mpt-published", "--all"}).out) == 216);
   const auto few = submit.run({"--sweep", "quickstart"});
-  CHECK(lines(few.out) == 1 + 16 + 2);
+  CHECK(points(few.out) == 16);
   CHECK(few.out.find("shown with --all") == std::string::npos);
 }
 
-TEST_CASE("the table shows every axis that varies, and no column for one that does not") {
+TEST_CASE("the table has a column for every setting that varies, and tells the others once") {
   const SubmitProgram submit;
   const std::vector<std::string> base{"-m", "cpu-2m", "--batch_sizes", "8", "--seq_lens", "64"};
   const std::string usual = submit.run(base).out;
-  const auto head = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+  CHECK(usual.starts_with("Common: seq_len=64 cluster=local gpus=1 gpu=cpu global_batch=8 "));
+  CHECK(usual.find("\n\nmodel   id\ncpu-2m  ") != std::string::npos);
   for (const auto& [axis, first, second] :
        {std::tuple<std::string, std::string, std::string>{"env.FOO", "null", "a"},
         {"threads", "1", "2"},
@@ -321,17 +326,14 @@ TEST_CASE("the table shows every axis that varies, and no column for one that do
                             : base;
     arguments.insert(arguments.end(), {"--axis", fmt::format("{}={},{}", axis, first, second)});
     const auto result = submit.run(arguments);
-    CAPTURE(axis);
     CAPTURE(result.err);
+    CAPTURE(result.out);
     CHECK(result.exit_code == 0);
-    CHECK(head(result.out).find("  " + axis + "  ") != std::string::npos);
-    CHECK(head(usual).find(axis) == std::string::npos);
-    const auto last_line_with = [&](const std::string& value) {
-      return result.out.find(value + "  ", result.out.find('\n')) != std::string::npos ||
-             result.out.find(value + " ", result.out.find('\n')) != std::string::npos;
-    };
-    CHECK(last_line_with(first));
-    CHECK(last_line_with(second));
+    const std::string model = on_gpu ? "7b" : "cpu-2m";
+    const std::regex table(fmt::format("\nmodel +{} +id\n{} +{} +[0-9a-f]{{12}}\n{} +{} +", axis,
+                                       model, first, model, second));
+    CHECK(std::regex_search(result.out, table));
+    CHECK(usual.find(axis) == std::string::npos);
   }
   auto many = base;
   many.insert(many.end(),
@@ -339,6 +341,31 @@ TEST_CASE("the table shows every axis that varies, and no column for one that do
   const std::string counted = submit.run(many).out;
   CHECK(counted.find("\n  env.FOO: a 30, b 30\n") != std::string::npos);
   CHECK(counted.find("\n  threads: 1 30, 2 30\n") != std::string::npos);
+}
+
+TEST_CASE("no line of a plan is wider than 80 columns") {
+  const SubmitProgram submit;
+  const std::vector<std::string> wide{"--sweep", "mpt-published"};
+  const std::vector<std::string> cpu{
+      "-m",          "cpu-2m",    "cpu-6m",     "--batch_sizes", "8",    "16",     "--seq_lens",
+      "64",          "128",       "-t",         "fp32",          "bf16", "--axis", "seed=1,2",
+      "threads=1,2", "--project", "a-long-name"};
+  const std::vector<std::string> dropped{"-m", "7b", "70b",         "-c",        "mpt-published",
+                                         "-g", "8",  "--gpu_types", "a100_40gb", "--batch_sizes",
+                                         "64"};
+  for (const auto& base : {wide, cpu, dropped}) {
+    for (const std::string extra : {"--all", "--memory"}) {
+      auto arguments = base;
+      arguments.push_back(extra);
+      const auto result = submit.run(arguments);
+      CHECK(result.exit_code == 0);
+      std::istringstream lines(result.out);
+      for (std::string line; std::getline(lines, line);) {
+        CAPTURE(line);
+        CHECK(line.size() <= 80);
+      }
+    }
+  }
 }
 
 TEST_CASE("no point left: the reasons, and an exit code of its own") {

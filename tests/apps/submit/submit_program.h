@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,11 @@ inline bool is_built_without_cuda() {
   const CommandResult said = run_command({std::string(bin) + "/trainer", "--capabilities"});
   REQUIRE(said.exit_code == 0);
   return said.out.find("built without CUDA") != std::string::npos;
+}
+
+// A text that was wrapped, without its line breaks.
+inline std::string one_line(const std::string& text) {
+  return std::regex_replace(text, std::regex("\\s+"), " ");
 }
 
 class SubmitProgram {

@@ -69,7 +69,7 @@ TEST_CASE("what is appended is read back, all users' files together") {
 
 TEST_CASE("what ended an attempt is typed; only a line that lacks it is asked for its words") {
   const test::TemporaryFolder folder;
-  Ledger(folder.path(), "kim", "n1");
+  const Ledger ledger(folder.path(), "kim", "n1");
   const auto ended_by = [&](const std::string& members) {
     overwrite(file_of(folder), seal(R"({"l":1,"op":"final",)" + members + "}") + "\n");
     return read_ledger(folder.path()).entries.at(0).ended_by;

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "lib/base/error.h"
@@ -50,7 +51,8 @@ TEST_CASE("a whole log gives its header, its footer and the footer's facts") {
   REQUIRE(file.logs.size() == 1);
   const Log& log = file.logs[0];
   CHECK(log.origin.run == "tput--7b-s2048-8g-" + kIdA);
-  CHECK(log.header->at("label") == "7b");
+  CHECK(log.has_header);
+  CHECK(log.facts.label == "7b");
   CHECK(log.footer->steps.tokens == 1966080);
   CHECK(log.facts.n_params == 6658859008);
   CHECK(log.records == 26);
@@ -132,7 +134,7 @@ TEST_CASE("a log whose beginning is gone at any byte never claims a header") {
     CAPTURE(cut);
     const LogFile file = parse_log_file(std::string_view(text).substr(cut), "log");
     for (const Log& log : file.logs) {
-      REQUIRE_FALSE(log.header.has_value());
+      REQUIRE_FALSE(log.has_header);
       REQUIRE(log.missing > 0);
     }
   }
@@ -280,7 +282,7 @@ TEST_CASE("a long log is read at its ends, and whole when its footer is not ther
   write_file_atomically(folder / "log.1.0.0.jsonl", text);
   const LogFile ends = read_log_file(folder / "log.1.0.0.jsonl", Depth::row);
   CHECK_FALSE(ends.whole);
-  CHECK(ends.logs.at(0).header.has_value());
+  CHECK(ends.logs.at(0).has_header);
   CHECK(ends.logs[0].footer->steps.tokens == 1966080);
   CHECK(ends.damaged + ends.foreign + ends.logs[0].missing == 0);
   CHECK(read_log_file(folder / "log.1.0.0.jsonl", Depth::all).logs.at(0).steps.size() == 3002);

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lib/base/error.h"

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lib/base/file.h"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lib/base/file.h"

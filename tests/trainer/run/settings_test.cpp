@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "lib/base/file.h"
+
+#include <nlohmann/json.hpp>
 #include "lib/point/memory_need.h"
 #include "tests/temporary.h"
 #include "tests/trainer/run/program.h"

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "tests/trainer/train/training.h"
 #include "trainer/model/decoder.h"

@@ -14,6 +14,29 @@ namespace tessera::trainer::comm {
 
 namespace {
 
+// Returns the value under which a rank tells the others in prepare what they need: the sizes of its
+// memory, then its addresses.
+std::string prepare_value(std::span<const std::span<std::byte>> registered,
+                          const std::string& addresses) {
+  std::string value = fmt::format("memory {}", registered.size());
+  for (const std::span<std::byte> memory : registered) value += fmt::format(" {}", memory.size());
+  return value + "\n" + addresses;
+}
+
+// Parses the sizes, as spans without memory.
+std::vector<std::span<std::byte>> sizes_in(const std::string& value) {
+  std::vector<std::span<std::byte>> sizes;
+  std::size_t at = value.find(' ', value.find(' ') + 1);
+  const std::size_t end = value.find('\n');
+  while (at < end) {
+    const std::size_t next = std::min(value.find(' ', at + 1), end);
+    sizes.emplace_back(static_cast<std::byte*>(nullptr),
+                       std::stoull(value.substr(at + 1, next - at - 1)));
+    at = next;
+  }
+  return sizes;
+}
+
 // How long a rank that failed may take to say so in the store.
 constexpr auto kReasonLimit = std::chrono::seconds(2);
 // The time for what was sent last to arrive if no answer comes: some round trips and delayed

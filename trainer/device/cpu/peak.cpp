@@ -9,6 +9,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/text.h"
 #include "trainer/device/device.h"
 #include "trainer/device/random.h"
 
@@ -39,8 +40,7 @@ double cpu_seconds() {
 }  // namespace
 
 std::string GemmPeak::source(int threads) const {
-  std::string text =
-      fmt::format("measured: f32 GEMM, {} thread{}", threads, threads == 1 ? "" : "s");
+  std::string text = "measured: f32 GEMM, " + counted(threads, "thread");
   if (!is_undisturbed()) text += fmt::format(", with {:.0f} % of their CPU time", 100 * cpu_share);
   return text;
 }

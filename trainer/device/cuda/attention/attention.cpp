@@ -21,6 +21,7 @@ const char* pass_of(const AttentionBackward& /*op*/) {
   return "attention_backward";
 }
 
+// Returns "attention_forward b8 s2048 h32/8 d128 bf16 alibi".
 template <class Operation>
 std::string in_words(const Operation& op) {
   const AttentionShape& s = op.shape;
@@ -38,6 +39,7 @@ int common_alignment(int first, std::int64_t stride, DType dtype) {
   return alignment;
 }
 
+// Returns the shape of a batch: that of its first GEMM, and the strides to the next.
 GemmShape batched_shape(const BatchedGemm& op, bool tf32) {
   GemmShape shape = shape_of(op.first, tf32);
   shape.batch = op.batch;
@@ -103,6 +105,7 @@ Attention::Attention(const AttentionOptions& options, GemmPlans& gemms)
     no_cudnn_ = "not asked for";
     return;
   }
+  // If cuDNN cannot be used, all operations run unfused.
   try {
     fused_ = std::make_unique<AttentionPlans>(options.compute_capability, options.deterministic);
   } catch (const Error& error) {
@@ -116,6 +119,7 @@ Attention::Attention(const AttentionOptions& options, GemmPlans& gemms)
 
 Attention::~Attention() = default;
 
+// Returns why cuDNN does not take the operation; nothing if it does.
 template <class Operation>
 std::optional<std::string> Attention::refusal([[maybe_unused]] const Operation& op) {
   if (!no_cudnn_.empty()) return "no cuDNN: " + no_cudnn_;
@@ -152,6 +156,7 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
     }
   }
 #endif
+  // Unfused: remember why, add the GEMMs and load our own kernels.
   is_unfused_.insert(fingerprint(op));
   unfused_reasons_[in_words(op)] = *reason;
   const std::span<std::byte> own = parts_of(workspace).attention;
@@ -161,6 +166,7 @@ void Attention::prepare_one(const Operation& op, std::span<std::byte> workspace,
   run_unfused_attention(op, own, loading);
 }
 
+// Runs the operation as prepare_one has chosen.
 template <class Operation>
 void Attention::run_one(const Operation& op, cudaStream_t stream, bool is_first) {
 #if TESSERA_HAS_CUDNN

@@ -67,6 +67,7 @@ cudnnDataType_t compute_type(Step step) {
   return step == Step::greater_equal ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
 }
 
+// Describes a tensor. A virtual one is never in memory; one by value is read from the host.
 Descriptor tensor_descriptor(const GraphTensor& t) {
   Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(t.element));
@@ -80,6 +81,7 @@ Descriptor tensor_descriptor(const GraphTensor& t) {
   return d;
 }
 
+// The parameters of an operation. The descriptor of the operation refers to them.
 Descriptor matmul_setting() {
   Descriptor d(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   d.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
@@ -131,6 +133,7 @@ void read_workspace(EngineConfig& config) {
   config.workspace_bytes = config.config.get_integer(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE);
 }
 
+// Reads the engine, knobs and workspace of a configuration that cuDNN has made.
 EngineConfig read_config(Descriptor descriptor) {
   constexpr std::int64_t kMostKnobs = 64;
   EngineConfig config{std::move(descriptor), {}, 0, {}, 0};
@@ -149,6 +152,7 @@ EngineConfig read_config(Descriptor descriptor) {
   return config;
 }
 
+// Returns "TILE_M"; "knob 7" for a type without a name here.
 std::string knob_name(cudnnBackendKnobType_t type) {
   switch (type) {
     case CUDNN_KNOB_TYPE_TILE_M:
@@ -249,6 +253,7 @@ OperationGraph::OperationGraph(const TensorGraph& graph, cudnnHandle_t handle) {
     }
     operations_.back().finalize();
   }
+  // The graph refers to all operations. It has no handle if the GPU is only described.
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& d : operations_) raw.push_back(d.raw());
   graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(raw),
@@ -271,6 +276,7 @@ std::vector<EngineConfig> heuristic_configs(const OperationGraph& graph, const G
   constexpr cudnnBackendHeurMode_t kMode = CUDNN_HEUR_MODE_A;
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &kMode);
   if (gpu.properties != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *gpu.properties);
+  // A graph that cuDNN does not support has no configurations.
   const cudnnStatus_t status = heuristics.try_finalize();
   if (is_unsupported(status)) return {};
   check_cudnn(status, "heuristics refuse a graph");
@@ -301,12 +307,14 @@ std::optional<EngineConfig> fixed_config(const OperationGraph& graph, const Gpu&
     check_cudnn(status, what);
     return true;
   };
+  // First the engine itself.
   Descriptor& maker = config.parts.emplace_back(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   maker.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph.descriptor());
   maker.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, engine);
   if (gpu.properties != nullptr) maker.set(CUDNN_ATTR_ENGINE_DEVICEPROP, *gpu.properties);
   if (!finalize(maker, "an engine is refused")) return std::nullopt;
   config.config.set(CUDNN_ATTR_ENGINECFG_ENGINE, maker);
+  // Then a descriptor for each knob.
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Knob& knob : knobs) {
     Descriptor& choice = config.parts.emplace_back(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
