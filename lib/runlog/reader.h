@@ -33,10 +33,10 @@ struct Log {
   std::vector<StepSample> steps;  // only if the footer is absent or all records were asked for
   std::vector<Event> events;
   bool has_header = false;
-  std::string point_json;    // of the header; empty if it has no point
-  std::int64_t records = 0;    // whose seal holds
-  std::int64_t missing = 0;    // by the jumps in n; known only if the whole file was read
-  std::int64_t repeated = 0;   // records with an n that was there already: not taken twice
+  std::string point_json;     // of the header; empty if it has no point
+  std::int64_t records = 0;   // whose seal holds
+  std::int64_t missing = 0;   // by the jumps in n; known only if the whole file was read
+  std::int64_t repeated = 0;  // records with an n that was there already: not taken twice
   // Two headers that contradict each other: two runs with one id wrote here. Nothing that follows
   // the second header is taken.
   bool clash = false;

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "lib/base/clock.h"

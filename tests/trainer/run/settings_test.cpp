@@ -2,9 +2,9 @@
 // Settings of a point that change how the engine trains, as the program's log shows them.
 #include <doctest/doctest.h>
 
-#include "lib/base/file.h"
-
 #include <nlohmann/json.hpp>
+
+#include "lib/base/file.h"
 #include "lib/point/memory_need.h"
 #include "tests/temporary.h"
 #include "tests/trainer/run/program.h"
