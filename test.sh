@@ -109,16 +109,10 @@ test_in() {
 }
 if $all; then
   # What neither -O2 nor a real program can change is built and run once, under the sanitizers.
+  # One after the other: tests that run beside a build take from it what they use, and are slower than their limits.
   build release release_for_ci
-  # Real Slurm mostly waits: the release tests run beside the next build.
-  run_tests release --label-regex '^ci-(release|both)$' >build/release/tests.log 2>&1 &
-  release_tests=$!
-  trap 'kill "$release_tests" 2>/dev/null || true' EXIT
+  test_in release --label-regex '^ci-(release|both)$'
   build asan
-  begin_step "tests (release), what was left after the build (asan)"
-  wait "$release_tests" || { cat build/release/tests.log >&2; exit 1; }
-  trap - EXIT
-  cat build/release/tests.log
   test_in asan --label-regex '^ci-(sanitizers|both)$'
   build tsan
   test_in tsan

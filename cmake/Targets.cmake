@@ -92,8 +92,9 @@ function(tessera_add_test name program)
   if(NOT ARG_THREADS)
     set(ARG_THREADS 1)
   endif()
+  # Several tests run at a time: threads that wait by spinning would take the CPUs from the others.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_THREADS} LABELS "ci-${ARG_CI}"
-    ENVIRONMENT "TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_BIN=${CMAKE_BINARY_DIR}/tests;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.supp:print_suppressions=0")
+    ENVIRONMENT "OMP_WAIT_POLICY=passive;TESSERA_BIN=${CMAKE_BINARY_DIR}/bin;TESSERA_TEST_BIN=${CMAKE_BINARY_DIR}/tests;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.supp:print_suppressions=0")
   add_custom_target(suite_${name})
   if(TARGET ${program})
     add_dependencies(suite_${name} ${program})
