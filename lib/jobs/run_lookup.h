@@ -12,7 +12,7 @@ namespace tessera::jobs {
 // What is to be tried where a project has no ledger: of an Error.
 inline constexpr const char* kWhereIsIt =
     "check the project's name and --workspace; a ledger that is lost is made anew by submit "
-    "--rebuild --project NAME";
+    "rebuild NAME";
 
 // Every run that was planned or started, in the order of the plans.
 std::vector<std::string> known_runs(const ledger::Contents& contents);

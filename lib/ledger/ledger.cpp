@@ -202,7 +202,7 @@ void require_undamaged(const Contents& contents) {
   if (contents.damage.empty()) return;
   const Damage& first = contents.damage.front();
   throw Error(ExitCode::conflict, first.where, first.what,
-              "submit --rebuild makes the ledger anew from what the runs left, or restore the file "
+              "submit rebuild makes the ledger anew from what the runs left, or restore the file "
               "from a copy; nothing was submitted");
 }
 

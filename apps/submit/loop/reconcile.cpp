@@ -28,7 +28,7 @@ void require_ledger_of_runs(const SubmitState& state, const ledger::Contents& kn
       continue;
     throw Error(ExitCode::conflict, state.project_dir.string(),
                 fmt::format("the ledger is gone, and {} has run", name),
-                fmt::format("submit --rebuild --project {} makes it anew", state.options.project));
+                fmt::format("submit rebuild {} makes it anew", state.options.project));
   }
 }
 

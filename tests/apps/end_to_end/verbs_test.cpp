@@ -206,7 +206,7 @@ TEST_CASE("after a rebuild submit selects and collect shows what they did before
   std::ofstream(file, std::ios::binary) << text;
   const CommandResult damaged = e2e.run("submit", kSubmit);
   CHECK(damaged.exit_code == code(ExitCode::conflict));
-  CHECK(damaged.err.find("submit --rebuild") != std::string::npos);
+  CHECK(damaged.err.find("submit rebuild") != std::string::npos);
   check(e2e.run("submit", {"--rebuild", "--project", "e2e"}));
   CHECK(e2e.run("submit", {"--rebuild", "--RUN"}).exit_code == code(ExitCode::usage));
   CHECK(e2e.run("submit", {"--rebuild", "--project", "none"}).exit_code == code(ExitCode::empty));

@@ -170,8 +170,7 @@ TEST_CASE("where runs are and their ledger is not, nothing is run a second time"
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::conflict);
-    CHECK(std::string(error.what()).find("submit --rebuild --project p makes it anew") !=
-          std::string::npos);
+    CHECK(std::string(error.what()).find("submit rebuild p makes it anew") != std::string::npos);
   }
   CHECK(place.scheduler.jobs.size() == 2);
   // Folders of runs that never began are no reason to stop.

@@ -102,7 +102,7 @@ TEST_CASE("a ledger made anew knows what the old one knew: the next submit start
       FAIL("a damaged ledger was taken");
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::conflict);
-      CHECK(std::string(error.what()).find("submit --rebuild") != std::string::npos);
+      CHECK(std::string(error.what()).find("submit rebuild") != std::string::npos);
     }
   }
   const Rebuilt rebuilt = rebuild(project);
