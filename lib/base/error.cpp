@@ -76,10 +76,11 @@ std::optional<std::string> did_you_mean(std::string_view given,
     if (name.size() == given.size() && edit_distance(given, name) == 0)
       return fmt::format("did you mean {}?", name);
   }
-  // "h100" means "h100_80gb" or "h100_pcie", however near h200 is.
+  // "h100" means "h100_80gb" or "h100_pcie", however near h200 is; "--seq_len" can be "--seq_lens".
   std::vector<std::string_view> longer;
   for (const std::string_view name : known) {
-    if (given.size() > 1 && name.size() > given.size() && !is_word(name[given.size()]) &&
+    if (given.size() > 1 && name.size() > given.size() &&
+        (!is_word(name[given.size()]) || name.size() == given.size() + 1) &&
         edit_distance(given, name.substr(0, given.size())) == 0)
       longer.push_back(name);
   }

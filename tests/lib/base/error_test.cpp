@@ -26,6 +26,9 @@ TEST_CASE("the nearest known name is suggested, all are listed when none is near
   CHECK(suggestion("sequoia", models) == "one of 125m, 350m, 1b, 70b, llama-3-8b");
   CHECK(suggestion("x", std::vector<std::string>{}).empty());
   CHECK(did_you_mean("lama-3-8b", models) == "did you mean llama-3-8b?");
+  const std::vector<std::string> flags{"--seq_len_exp", "--seq_lens", "--gpus"};
+  CHECK(did_you_mean("--seq_len", flags) == "did you mean --seq_len_exp or --seq_lens?");
+  CHECK(did_you_mean("--gpu", flags) == "did you mean --gpus?");
   CHECK_FALSE(did_you_mean("sequoia", models).has_value());
 }
 
