@@ -109,7 +109,7 @@ test_in() {
 }
 if $all; then
   # What neither -O2 nor a real program can change is built and run once, under the sanitizers.
-  # One after the other: tests that run beside a build take from it what they use, and are slower than their limits.
+  # Tests never run beside a build: both slow down by what the other uses, and tests may miss their time limits.
   build release release_for_ci
   test_in release --label-regex '^ci-(release|both)$'
   build asan

@@ -90,7 +90,7 @@ def batches_of(sources, flags):
         # Tests of two folders often use one name for two things.
         area = os.path.dirname(source) if source.startswith("tests/") else source.split("/")[0]
         text = (ROOT / source).read_text()
-        # Every kernel has names of its own by the same words, and a program has one main.
+        # Kernels repeat each other's names, and a program has one main.
         alone = source if source.endswith(".cu") or source in ALONE or "\nint main(" in text else ""
         key = (area, flags[source][0], "CLI" if includes_cli(source) else "", alone)
         groups.setdefault(key, []).append((source, own_names(text), text.count("\n")))

@@ -47,7 +47,12 @@ std::size_t terminal_width(std::FILE* stream) {
   return known ? size.ws_col : 80;
 }
 
-std::string text_table(const TextTable& table, std::size_t width, std::size_t shown) {
+std::string text_table(TextTable table, std::size_t width, std::size_t shown) {
+  // Text of a log must not move the cursor or end a line.
+  for (auto& row : table.rows) {
+    for (std::string& cell : row)
+      std::ranges::replace_if(cell, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
+  }
   const auto& [columns, rows] = table;
   if (rows.empty()) return {};
   std::vector<std::size_t> common;

@@ -28,8 +28,8 @@ struct TextTable {
 // The table in lines of at most `width` characters, as long as no word is longer. Columns in which
 // all rows agree are told once, above the table: "Common: gpus=8 precision=amp_bf16". If what is
 // left is too wide, each row is a block instead: "model=7b seq_len=2048 ...", wrapped. Empty
-// cells are left out of blocks and of what is common. `shown`: print the first rows alone, but
-// judge by all.
-std::string text_table(const TextTable& table, std::size_t width, std::size_t shown);
+// cells are left out of blocks and of what is common. Control characters become blanks. `shown`:
+// print the first rows alone, but judge by all.
+std::string text_table(TextTable table, std::size_t width, std::size_t shown);
 
 }  // namespace tessera

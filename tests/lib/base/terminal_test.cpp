@@ -78,6 +78,11 @@ TEST_CASE("a table that is too wide is a block a row, no line wider than asked f
   }
 }
 
+TEST_CASE("control characters in a cell become blanks") {
+  CHECK(text_table(table_of({{"a\nb", "8", ""}, {"\x1b[2J", "16", ""}}), 80, kAll) ==
+        "model  gpus\na b       8\n [2J     16\n");
+}
+
 TEST_CASE("columns of names that are not ASCII stand below each other") {
   CHECK(text_table(table_of({{"größe", "8", "a"}, {"groß", "16", "b"}}), 80, kAll) ==
         "model  gpus  precision\n"
