@@ -53,7 +53,8 @@ std::string text_table(TextTable table, std::size_t width, std::size_t shown) {
     for (std::string& cell : row)
       std::ranges::replace_if(cell, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
   }
-  const auto& [columns, rows] = table;
+  const std::vector<TextColumn>& columns = table.columns;
+  const std::vector<std::vector<std::string>>& rows = table.rows;
   if (rows.empty()) return {};
   std::vector<std::size_t> common;
   std::vector<std::size_t> told_apart;
